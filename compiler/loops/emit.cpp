@@ -64,7 +64,7 @@ void TreeEmitter::phase(const LoopRegion& items) {
     for (const Deal& deal : grid_->deal) {
       if (deal.order == Deal::Order::Persistent) persistent_ = deal.number;
       if (deal.order != Deal::Order::Grouped) continue;
-      // Whole groups: what lies behind the last turn finds nothing inside of its tensors.
+      // Groups are whole: instances after the last turn find nothing inside of their tensors.
       for (size_t i = 0; i < grid_->levels.size(); ++i)
         if (grid_->levels[i].axis == deal.axis) {
           tiles_ = ceildiv(grid_turns_[i], deal.number) * Expr(deal.number);
@@ -73,7 +73,7 @@ void TreeEmitter::phase(const LoopRegion& items) {
         }
     }
   }
-  // Turns that nothing deals otherwise are axes of the grid.
+  // Turns without another order are axes of the grid.
   by_level_ = grid_ && grid_->deal.empty() && !tree_.roles;
   const auto add_axis = [&](std::string_view hint, const Expr& turns) {
     phase.grid.push_back({builder_.fresh_name(hint), turns});
@@ -160,7 +160,7 @@ void TreeEmitter::roles() {
   role("mma", Part::Rest, outer / level.turn, tree_.roles->rest);
 }
 
-// What one block does: all its turns of the loop on grid.
+// The work of one block: all its turns of the loop on grid.
 void TreeEmitter::instance() {
   const auto once = [&](bool begin) {
     for (Pipe& pipe : pipes_) {
@@ -189,7 +189,8 @@ void TreeEmitter::instance() {
   once(false);
 }
 
-// The body, once where a part's condition holds in the whole turn, and once more where it may not.
+// The body: once for turns in which a part's condition holds everywhere, and once for turns in
+// which it may not.
 void TreeEmitter::grid_parts(size_t n) {
   if (n == grid_->parts.size()) return region(grid_->body);
   const IndexComparison& part = grid_->parts[n];
@@ -210,7 +211,7 @@ void TreeEmitter::grid_parts(size_t n) {
       [&] { grid_parts(n + 1); });
 }
 
-// Where each level of the grid's loop stands in turn `number`.
+// The place of each level of the grid's loop in turn `number`.
 void TreeEmitter::deal(const Expr& number) {
   const size_t n = grid_->levels.size();
   if (by_level_) {
@@ -269,7 +270,7 @@ void TreeEmitter::deal(const Expr& number) {
       turn[grouped] = rest * Expr(order.number) + inside;
     }
   }
-  // The longest first: those whose inner loops end where the turn does.
+  // The longest come first: those whose inner loops end where the turn ends.
   if (longest) turn[n - 1] = grid_turns_[n - 1] - 1 - turn[n - 1];
   for (size_t i = 0; i < n; ++i) {
     const LoopLevel& level = grid_->levels[i];
@@ -295,7 +296,7 @@ bool ends_with_turn(const Loop& loop) {
 
 }  // namespace
 
-// Turns of a level of a loop that begins here.
+// The number of turns of a level of a loop that begins here.
 Expr TreeEmitter::turns_of(const Loop& loop, size_t level) {
   const auto [axis, turn] = loop.levels[level];
   if (!loop.bounds) {
@@ -303,12 +304,12 @@ Expr TreeEmitter::turns_of(const Loop& loop, size_t level) {
     return ceildiv(extent, turn);
   }
   const auto [low, high] = bounds_of(loop);
-  // The end of a turn lies behind 0, and what a turn has behind the tensors' ends is masked.
+  // The end of a turn is greater than 0. What a turn has beyond the ends of tensors is masked.
   if (ends_with_turn(loop)) return ceildiv(high, turn);
   return max(0, ceildiv(min(high, tree_.axes[axis].extent) - low, turn));
 }
 
-// Where a loop begins and ends, here.
+// The begin and the end of a loop at this place.
 std::pair<Expr, Expr> TreeEmitter::bounds_of(const Loop& loop) const {
   std::unordered_map<std::string, Expr> now;
   for (size_t a = 0; a < tree_.axes.size(); ++a) {
@@ -330,7 +331,7 @@ void TreeEmitter::in_turn(const LoopLevel& level, const Expr& begin, bool shared
   shared_[level.axis] = before_shared;
 }
 
-// The number of this turn among all that this instance has.
+// The number of this turn among all turns of this instance.
 Expr TreeEmitter::item() const {
   Expr out = 0;
   for (size_t i = 0; i < counters_.size(); ++i)
@@ -420,7 +421,7 @@ void TreeEmitter::region(const LoopRegion& items) {
   path_.pop_back();
 }
 
-// What a turn of the grid holds, and nothing behind this reads.
+// Releases what a turn of the grid holds and nothing after this place reads.
 void TreeEmitter::release_read() {
   for (Pipe& pipe : pipes_) {
     if (!pipe.held || pipe.once || pipe.region != &grid_->body || pipe.depth != counters_.size())
@@ -453,8 +454,8 @@ void TreeEmitter::group(const Loop& loop) {
           [&] { region(loop.body); });
 }
 
-// Registers are known by name: a loop that takes parts of tiles that were made before it is
-// written out later. What is kept on chip finds its part by itself.
+// Registers have fixed names, so a loop that takes parts of tiles which were made before it is
+// unrolled later. A value that is kept on chip needs only an address.
 bool TreeEmitter::is_static(const Loop& loop) const {
   if (!tree_.roles || part_ != Part::Rest) return false;
   return std::ranges::any_of(loop.levels, [&](const LoopLevel& level) {
@@ -470,7 +471,7 @@ bool TreeEmitter::is_kept_on_chip(const LoopTask& task) const {
   return task.kind == LoopTask::Kind::Compute && tree_.values[task.target].storage == Storage::Chip;
 }
 
-// Whether a task takes parts along the axis of tiles in registers that were made before.
+// Whether a task takes parts, along the axis, of tiles in registers that were made before.
 bool TreeEmitter::reads_registers(const LoopTask& task, size_t axis) const {
   return std::ranges::any_of(tiles_of_, [&](const auto& tile) {
     return std::ranges::count(tile.second.dims, axis) > 0 &&
@@ -548,7 +549,7 @@ void TreeEmitter::stream(const Loop& loop) {
     std::tie(stream.low, stream.high) = bounds_of(loop);
     if (stream.by_axis) ends_by(tree_.axes[axis].extent);
   }
-  // What has one turn at most carries nothing: its tile is masked.
+  // A loop of at most one turn carries nothing: its tile is masked.
   const bool once = !tree_.roles && length > 1 && stream.turns.range().max == 1;
   if (once) return turn(stream, stream.first());
   if (part_ != Part::Stages) stream.carried = states_of(loop);
@@ -580,8 +581,8 @@ void TreeEmitter::stream(const Loop& loop) {
     else
       for_static(turn_name(axis), *constant, [&](const Expr& index) { turn(stream, index); });
   } else if (!loop.parts.empty() && stream.by_axis && is_tail(loop.parts[0], axis)) {
-    // Turns that begin before the axis does, whole turns, then at most one in which tiles reach
-    // behind the end.
+    // First turns that begin before the axis does, then whole turns, then at most one turn in which
+    // tiles reach beyond the end.
     Expr first = stream.low;
     if (!proves_at_most(0, first)) {
       turns(stream, first, first + length);
@@ -596,7 +597,7 @@ void TreeEmitter::stream(const Loop& loop) {
     else
       turns(stream, whole, last);
   } else {
-    // First the turns in which a condition is not decided, then those in which it holds.
+    // The turns in which a condition is not decided come first, then those in which it holds.
     Expr cut = stream.first();
     if (!loop.parts.empty() && part_ != Part::Stages) {
       const Expr count = undecided(stream, loop.parts[0]);
@@ -625,8 +626,8 @@ bool TreeEmitter::is_decided(const IndexComparison& part) const {
   return std::find(decided_.begin(), decided_.end(), part) != decided_.end();
 }
 
-// Whether what is decided here says that the axis has not ended: `axis <= other`, in all of a turn
-// of the other, which begins before its own end.
+// Whether a condition that holds here implies that the axis has not ended: `axis <= other`, in a
+// whole turn of the other axis, which begins before its own end.
 bool TreeEmitter::is_implied(size_t axis) const {
   return std::any_of(decided_.begin(), decided_.end(), [&](const IndexComparison& part) {
     using Kind = IndexComparison::Kind;
@@ -670,7 +671,7 @@ void TreeEmitter::turn(const Stream& stream, const Expr& index) {
   if (!stream.by_axis) counters_.pop_back();
 }
 
-// The turns [first, last): a loop, or what one turn does.
+// The turns [first, last): a loop, or the body if there is one turn.
 void TreeEmitter::turns(const Stream& stream, const Expr& first, const Expr& last) {
   const int64_t started = started_;
   const int64_t step = stream.by_axis ? stream.loop.levels[0].turn : 1;
@@ -698,8 +699,8 @@ void TreeEmitter::turns(const Stream& stream, const Expr& first, const Expr& las
   for (size_t i = 0; i < states.size(); ++i) *states[i] = results[i];
 }
 
-// What the turn before started is done, and this turn's dots run on; but those whose factor is in
-// registers, which the next turn needs.
+// Waits for what the turn before started; this turn's dots continue to run. Dots whose factor is in
+// registers are waited for too, because the next turn needs these registers.
 void TreeEmitter::end_turn(const Loop& loop, const Expr& index, int64_t started) {
   if (part_ != Part::Rest) return;
   if (started_ > started && !flying_.empty())
@@ -736,8 +737,8 @@ void TreeEmitter::end_stream(const Stream& stream, int64_t started) {
   }
 }
 
-// How many turns at the front there are, in which a condition that holds in all later ones is not
-// decided: it is affine, and grows true from turn to turn.
+// The number of first turns in which a condition is not decided that holds in all later turns. The
+// condition is affine, and becomes true in some turn and stays true.
 Expr TreeEmitter::undecided(const Stream& stream, const IndexComparison& part) const {
   const auto unfit = [&] {
     refuse(stream.loop.location,
@@ -768,7 +769,7 @@ Expr TreeEmitter::undecided(const Stream& stream, const IndexComparison& part) c
 
 // --- States -------------------------------------------------------------------------------------
 
-// Tasks whose state this loop carries, in the order of the tree.
+// The tasks whose state this loop carries, in the order of the tree.
 std::vector<const LoopTask*> TreeEmitter::states_of(const Loop& loop) const {
   std::vector<const LoopTask*> out;
   for_each_task(loop.body, [&](const LoopTask& task, const std::vector<const Loop*>&) {
@@ -852,8 +853,8 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   state_depth_[task.target] = counters_.size();
 }
 
-// Whether lanes and threads may each go on by themselves, with what they have of a running value:
-// all that reads it is rescaled by it, over the same axes, and read by nothing in the loop.
+// Whether each lane and thread may continue with its own part of a running value: everything that
+// reads the value is rescaled by it, over the same axes, and nothing in the loop reads that.
 bool TreeEmitter::keeps_parts(const LoopTask& task, const Loop& loop) const {
   if (tree_.roles || task.kind != LoopTask::Kind::Fold) return false;
   bool out = true;
@@ -905,7 +906,7 @@ void TreeEmitter::end_state(const LoopTask& task) {
     drop(tile, axes);
   }
   if (task.rescale) state = last_rescale(task, state, tile);
-  // The sums of a matrix unit are rounded part by part, where they are read.
+  // The sums of a matrix unit are rounded in parts, where they are read.
   const bool later = is_asynchronous(task);
   define(task, later ? state : rounded(state, tree_.values[task.target].dtype), tile);
 }

@@ -5,8 +5,8 @@
 
 namespace braze {
 
-// Whether a stored tile is whole panels, of a tensor whose rows begin where boxes may, and ends
-// where the tensor does or before.
+// Whether a stored tile consists of whole panels, the rows of its tensor begin where boxes may
+// begin, and it ends no later than the tensor.
 bool TreeEmitter::moves_by_boxes(const LoopTask& task, const TaskTile& tile) const {
   constexpr int64_t kBytes = 16, kPanel = 128;
   constexpr size_t kMostRank = 5;
@@ -31,8 +31,8 @@ bool TreeEmitter::moves_by_boxes(const LoopTask& task, const TaskTile& tile) con
          (type.shape[type.shape.rank() - 1] * size).is_multiple_of(kBytes);
 }
 
-// Through a buffer that the store leaves behind the next one's back: two of them alternate where a
-// role stores more than one.
+// The tile goes through a buffer, from which the store runs while the next tile is made. Two
+// buffers alternate if a role stores more than one tile.
 void TreeEmitter::store_through_chip(const LoopTask& task, ValueId value, const TaskTile& tile) {
   const bool several = !counters_.empty();
   std::vector<int64_t> extents = tile.extents;
@@ -55,7 +55,7 @@ void TreeEmitter::store_through_chip(const LoopTask& task, ValueId value, const 
   send_box(task, chip, tile);
 }
 
-// On chip, of the role.
+// A buffer of the role, on chip.
 MemoryId TreeEmitter::own_buffer(const LoopTask& task, std::string_view name, DType dtype,
                                  std::vector<int64_t> extents) {
   constexpr int64_t kSwizzle = 128;
@@ -75,7 +75,7 @@ void TreeEmitter::send_box(const LoopTask& task, const OnChip& chip, const TaskT
   builder_.append(std::move(start), {});
 }
 
-// The stores of the region at hand that leave by boxes, one behind the other.
+// The stores of the current region that go out as boxes, one after the other.
 int64_t TreeEmitter::boxes_beside() const {
   return std::ranges::count_if(*path_.back().first, [&](const LoopItem& item) {
     const auto* task = std::get_if<LoopTask>(&item);
@@ -84,7 +84,7 @@ int64_t TreeEmitter::boxes_beside() const {
   });
 }
 
-// Where the turns of a loop make parts of a box, it is filled by them and leaves behind the loop.
+// If the turns of a loop make parts of a box, they fill it, and it is stored after the loop.
 void TreeEmitter::open_boxes(const Loop& loop) {
   bool waited = false;
   for (const LoopItem& item : loop.body) {
@@ -161,8 +161,8 @@ void TreeEmitter::raise_loads(const LoopRegion& items) {
   }
 }
 
-// A tile that goes to a buffer. Of tiles in registers a turn at run time takes the part that it
-// finds by its number.
+// A tile that goes to a buffer. A turn at run time takes its part of tiles in registers by
+// comparing numbers.
 void TreeEmitter::keep_on_chip(const LoopTask& task) {
   const LoopValue& kept = tree_.values[task.target];
   TaskTile whole = tile_of(kept.axes, axes_);

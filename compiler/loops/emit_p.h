@@ -10,9 +10,9 @@
 //   emit_places.cpp  reductions whose terms say where they are added
 //   emit_roles.cpp   channels, what is copied and released when, asynchronous dots (E4, E10)
 //
-// A tile has a dimension for each axis of its task that is more than one index there, in the order
-// in which the tree declares its axes; so tiles of different tasks broadcast to each other. A
-// dimension that was folded stays, with extent 1.
+// A tile has a dimension for each axis of its task that has more than one index there, in the order
+// in which the tree declares its axes. Tiles of different tasks therefore broadcast to each other.
+// A dimension that was folded stays, with extent 1.
 #pragma once
 
 #include <map>

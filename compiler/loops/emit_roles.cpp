@@ -16,8 +16,8 @@ bool TreeEmitter::depends_on_grid(const LoopTask& stage) const {
   });
 }
 
-// The stages of a region whose readers stand in one turn are one channel; a stage that no turn of
-// the grid changes is copied once, before all of them.
+// The stages of a region whose readers stand in one turn are one channel. A stage that is the same
+// in all turns of the grid is copied once, before these turns.
 void TreeEmitter::plan_pipes(const LoopRegion& region, int64_t ring, bool in_grid) {
   std::vector<const LoopTask*> each, once, late;
   for (const LoopItem& item : region) {
@@ -51,7 +51,7 @@ void TreeEmitter::plan_pipes(const LoopRegion& region, int64_t ring, bool in_gri
   }
 }
 
-// A box of what the groups read in one turn; its last two axes are a matrix.
+// A box that holds what the groups read in one turn. Its last two axes are a matrix.
 MemoryId TreeEmitter::field(const LoopTask& stage, Channel& channel) {
   constexpr int64_t kSwizzle = 128;
   const LoopValue& value = tree_.values[stage.target];
@@ -59,7 +59,7 @@ MemoryId TreeEmitter::field(const LoopTask& stage, Channel& channel) {
              .space = MemorySpace::Field,
              .mode = Mode::In,
              .dtype = value.dtype};
-  // The turns of all loops around a stage but those on group.
+  // The turns of all loops around a stage except those on group.
   std::vector<int64_t> turns(tree_.axes.size());
   for_each_task(grid_->body, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
     if (&task != &stage) return;
@@ -74,7 +74,8 @@ MemoryId TreeEmitter::field(const LoopTask& stage, Channel& channel) {
         turns[axis] > 0 ? turns[axis] : tree_.axes[axis].extent.as_constant().value_or(0);
     if (extent != 1) out.shape.emplace_back(extent);
   }
-  // Rows of a matrix are whole panels; what a turn does not take of the last is not read.
+  // Rows of a matrix are whole panels. The part of the last panel that a turn does not need is not
+  // read.
   const int64_t panel = kSwizzle / static_cast<int64_t>(size_of(value.dtype));
   if (out.shape.size() >= 2) {
     out.shape.back() = ceildiv(out.shape.back(), panel) * Expr(panel);
@@ -94,7 +95,7 @@ void TreeEmitter::put(Pipe& pipe) {
     const LoopStep& load = stage.body.steps[stage.body.results[0]];
     if (!load.conditions.empty() || load.otherwise.value_or(0) != 0)
       refuse(stage.location, "a copy can have no condition, and must be 0 outside of the tensor");
-    // Positions are those of the field, in the order of the value's axes.
+    // Positions are those in the field, in the order of the axes of the value.
     TaskTile tile = tile_of({}, shared_);
     size_t d = 0;
     for (const size_t axis : tree_.values[stage.target].axes) {
@@ -149,8 +150,8 @@ MemoryId TreeEmitter::window(const OnChip& from, const std::vector<Expr>& offset
 
 // --- Asynchronous dots --------------------------------------------------------------------------
 
-// The matrix that a factor is, in the field that holds it, and whether the summed axis is its last.
-// `own` becomes the factor's other axis.
+// The matrix of a factor within the field that holds it, and whether the summed axis is its last
+// axis. `own` becomes the other axis of the factor.
 std::pair<MemoryId, bool> TreeEmitter::factor_window(const LoopTask& task, size_t factor,
                                                      size_t& own) {
   const LoopStep& s = task.body.steps[task.body.results[factor]];
@@ -246,7 +247,7 @@ void TreeEmitter::start_dot(const LoopTask& task, ValueId factor) {
   dot.contract_a = a_last ? 1 : 0;
   dot.contract_b = b_last ? 1 : 0;
   dot.tf32 = task.tf32;
-  // In the first turn of all loops that carry it, the sum begins anew.
+  // The sum begins anew in the first turn of all loops that carry it.
   dot.fresh = true;
   if (carried) {
     dot.c = states_.at(task.target);
@@ -274,10 +275,10 @@ void TreeEmitter::start_dot(const LoopTask& task, ValueId factor) {
     define(task, result, tile);
 }
 
-// All dots in flight go on under new names; those that are done are no longer in flight, and what
-// they alone read is free.
+// All dots in flight get new names. Those that are done are no longer in flight, and what only they
+// read is free.
 void TreeEmitter::wait(int64_t pending) {
-  // The other group multiplies while this one goes on with what it has.
+  // The other group multiplies while this group continues with what it has.
   if (group_turn_ && group_turn_->taken && !group_turn_->passed) {
     builder_.append(PassOp{token_, Expr(1) - copy_, group_turn_->item + copy_}, {});
     group_turn_->passed = true;
@@ -307,7 +308,7 @@ void TreeEmitter::wait(int64_t pending) {
     std::erase_if(pipe.readers, [&](int64_t reader) { return reader <= done; });
 }
 
-// Before a dot's result is read.
+// Called before the result of a dot is read.
 void TreeEmitter::settle(size_t value) {
   const auto flying = flying_.find(value);
   if (flying == flying_.end()) return;

@@ -4,7 +4,7 @@
 
 namespace braze {
 
-// Where every axis stands at a task that a loop at hand holds.
+// The place of every axis at a task of the current loop.
 TreeEmitter::AxesNow TreeEmitter::axes_at(const LoopTask& task, const Loop& loop) const {
   AxesNow inside = axes_;
   for_each_task(loop.body, [&](const LoopTask& t, const std::vector<const Loop*>& around) {
@@ -16,8 +16,8 @@ TreeEmitter::AxesNow TreeEmitter::axes_at(const LoopTask& task, const Loop& loop
   return inside;
 }
 
-// The digits of the axis that a scan goes along, or a fold, are dimensions of their own of all
-// tiles that have as much of it: each is scanned or folded by itself.
+// The digits of an axis along which a scan or fold runs are dimensions of their own, in all tiles
+// that have as much of the axis. Each digit is scanned or folded by itself.
 void TreeEmitter::note_digits(const LoopRegion& phase) {
   digits_.clear();
   if (tree_.roles) return;
@@ -50,8 +50,8 @@ void TreeEmitter::note_digits(const LoopRegion& phase) {
   });
 }
 
-// Every digit is scanned within the one before it; what came before is the total of the turns, of
-// the elements of outer digits, and so on.
+// Every digit is scanned within the digit before it. What came before is the total of the earlier
+// turns, of the earlier elements of outer digits, and so on.
 void TreeEmitter::scan(const LoopTask& task) {
   const TaskTile tile = tile_of(axes_of(task), axes_);
   const DType dtype = state_dtype(task);
@@ -59,7 +59,7 @@ void TreeEmitter::scan(const LoopTask& task) {
   const ElementwiseOp combine = info(task.monoid).combine;
   ValueId value = full(body(task.body, task.body.results[0], tile), tile, body_dtype(task));
   value = rounded(value, dtype);
-  // From the last element on, what lies behind it comes first.
+  // In a reverse scan, the elements after this one come first.
   if (task.reverse) value = without_tail(value, task.over, tile, info(task.monoid).padding(dtype));
   const auto state = states_.find(task.target);
   const auto along = positions(task.over, tile);
@@ -79,7 +79,7 @@ void TreeEmitter::scan(const LoopTask& task) {
     if (before) state->second = total;
     return;
   }
-  // From the innermost digit outwards: the totals of each.
+  // The totals of each digit, from the innermost outwards.
   std::vector<ValueId> parts;
   for (size_t n = along.size(); n-- > 0;) {
     parts.push_back(scanned(total, along[n], task.exclusive || n + 1 < along.size()));

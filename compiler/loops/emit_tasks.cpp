@@ -10,8 +10,8 @@ namespace braze {
 
 // --- Tiles --------------------------------------------------------------------------------------
 
-// The axes that a task runs over: those of its value and what it combines, or of a store all that
-// it names.
+// The axes that a task runs over: those of its value and those that it combines; for a store, all
+// that it names.
 std::vector<size_t> TreeEmitter::axes_of(const LoopTask& task) const {
   std::set<size_t> out(task.over.begin(), task.over.end());
   if (task.makes_value()) {
@@ -90,7 +90,7 @@ std::vector<Expr> TreeEmitter::substituted(const std::vector<Expr>& at, const Ta
   return out;
 }
 
-// Of what is at these coordinates: dimensions that they do not depend on have extent 1.
+// The tile at these coordinates. It has extent 1 along dimensions on which they do not depend.
 ValueType TreeEmitter::type_along(const std::vector<Expr>& at, const TaskTile& tile,
                                   DType dtype) const {
   ValueType out{dtype, 1, tile.extents};
@@ -107,7 +107,7 @@ ValueType TreeEmitter::type_along(const std::vector<Expr>& at, const TaskTile& t
   return out;
 }
 
-// Tiles of roles say where they lie: as the task's, where they have its dimensions.
+// Tiles in roles have a layout: that of the task, if they have its dimensions.
 void TreeEmitter::lay_out(ValueId value, const TaskTile& tile) {
   if (!tree_.roles) return;
   Value& made = code_.values[value.index];
@@ -180,7 +180,7 @@ ValueOperand TreeEmitter::body(const LoopBody& body, uint32_t result, const Task
   return memo_[result];
 }
 
-// What was made in this region is there.
+// Values that were made in this region are available.
 ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const TaskTile& tile) {
   if (scope_ != builder_.scope()) forget();
   // What a turn finds in a buffer of its own, or in a slot, stays there; all else that is read may
@@ -283,7 +283,7 @@ ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const Ta
     case LoopStep::Kind::Apply:
       break;
   }
-  // Indices are compared as they are, without a tile of integers.
+  // Indices are compared directly, without a tile of integers.
   if (const auto compared = comparison_of_indices(body, s)) {
     if (is_decided(*compared)) return ValueOperand::literal(DType::Bool, 1);
     const auto at = substituted({compared->left, compared->right}, tile);
@@ -292,7 +292,7 @@ ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const Ta
   return apply(body, s, tile);
 }
 
-// 16-bit floats are storage: arithmetic is in f32, and rounded once.
+// 16-bit floats are only stored. Arithmetic is in f32 and rounded once.
 ValueOperand TreeEmitter::apply(const LoopBody& body, const LoopStep& s, const TaskTile& tile) {
   const auto dtype_of = [&](size_t i) { return body.steps[s.arguments[i]].dtype; };
   std::vector<ValueOperand> operands;
@@ -343,8 +343,8 @@ ValueOperand TreeEmitter::converted(const ValueOperand& operand, DType from, DTy
   return builder_.row(ElementwiseOp::convert, {operand}, to);
 }
 
-// Elements that coordinates may leave the tensor at take no part.
-// An axis is never negative; where it ends is the tail's matter.
+// Elements whose coordinates may leave the tensor are masked. An axis is never negative, and the
+// rule for tails decides where it ends.
 Condition TreeEmitter::inside(const std::vector<Expr>& original, const std::vector<Expr>& at,
                               const Shape& shape) const {
   Condition out;
@@ -357,7 +357,7 @@ Condition TreeEmitter::inside(const std::vector<Expr>& original, const std::vect
   }
   return out;
 }
-// What moves asynchronously is cut at the tensor's ends as a whole.
+// An asynchronous copy is clipped at the ends of the tensor as a whole.
 Guard TreeEmitter::clipped(const std::vector<Expr>& original, const std::vector<Expr>& at,
                            const Shape& shape) const {
   Guard out;
@@ -365,8 +365,8 @@ Guard TreeEmitter::clipped(const std::vector<Expr>& original, const std::vector<
   return out;
 }
 
-// Whether the grid's tiles along the axis are whole, all of them; where turns are dealt in groups,
-// some lie behind the end.
+// Whether all tiles of the grid along the axis are whole. If turns are dealt in groups, some are
+// beyond the end.
 bool TreeEmitter::ends_with_tiles(size_t axis) const {
   if (!tree_.roles || !grid_) return false;
   const bool grouped = std::ranges::any_of(grid_->deal, [&](const Deal& deal) {
@@ -423,7 +423,7 @@ ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& whole) {
   const TaskTile tile = with_rows_that_exist(whole);
   const auto at = substituted(s.at, tile);
   const Shape& shape = tree_.tensors[s.source].type.shape;
-  // What the tree says: which conditions hold, or that what lies outside of the tensor is known.
+  // What the tree says: the conditions that hold, or the value outside of the tensor.
   Condition condition = conditions(s.conditions, tile);
   const bool own = !condition.empty();
   if (tree_.roles || (s.conditions.empty() && s.otherwise)) {
@@ -488,7 +488,7 @@ ValueId TreeEmitter::seen_nothing(size_t value, ValueId running) {
                       {rounded(running, dtype), ValueOperand::literal(dtype, nothing->second)});
 }
 
-// While nothing was seen, bodies and ratios use 0 in place of the identity.
+// While no element was seen, bodies and ratios use 0 in place of the identity.
 ValueId TreeEmitter::guarded(size_t value, ValueId running) {
   const auto [found, added] = guarded_.try_emplace(running, running);
   if (!added) return found->second;
@@ -498,7 +498,7 @@ ValueId TreeEmitter::guarded(size_t value, ValueId running) {
   return found->second = builder_.row(ElementwiseOp::select, {nothing, zero, running});
 }
 
-// The part of a tile that the task at hand reads, with the dimensions of the task.
+// The part of a tile that the current task reads, with the dimensions of the task.
 ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTile& tile) {
   const LoopValue& value = tree_.values[s.source];
   for (size_t i = 0; i < value.axes.size(); ++i)
@@ -507,7 +507,7 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
                              value.name));
   ValueId out = from.value;
   const ValueType type = code_[out].type;
-  // Dimension by dimension the same, or folded: what reads it broadcasts it.
+  // Every dimension is the same, or was folded, and is then broadcast by its reader.
   bool same = from.dims.size() == tile.dims.size();
   for (size_t d = 0; same && d < from.dims.size(); ++d)
     same = type.extents[d] == 1 ||
@@ -545,7 +545,7 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
       asked.push_back(std::move(question));
     }
   }
-  // Dimensions by axis; what is missing has extent 1.
+  // The dimensions by axis. Missing ones have extent 1.
   ValueType wanted{type.dtype, 1, std::vector<int64_t>(tile.dims.size(), 1)};
   for (size_t d = 0; d < from.dims.size(); ++d) {
     if (part.extents[d] == 1) continue;
@@ -610,8 +610,8 @@ ValueId TreeEmitter::without_tail(ValueId value, const std::vector<size_t>& axes
   return builder_.row(ElementwiseOp::select, {test, value, ValueOperand::literal(dtype, nothing)});
 }
 
-// The state so far, in terms of what the totals that it was computed of are now. A state of
-// nothing stays one, whatever the ratio.
+// The state so far, rescaled to the present values of the totals that it was computed from. The
+// state of no element stays as it is, whatever the ratio is.
 ValueId TreeEmitter::rescaled(const LoopTask& task, ValueId state, const TaskTile& tile) {
   ValueOperand ratio = body(*task.rescale, task.rescale->results[0], tile);
   const ValueOperand zero = ValueOperand::literal(body_dtype(task), 0);
@@ -630,7 +630,7 @@ void TreeEmitter::rescale(const LoopTask& task) {
   states_[task.target] = rescaled(task, states_.at(task.target), state_tiles_.at(task.target));
 }
 
-// Behind the loop: where a total is nothing, the guards are taken away.
+// After the loop, the guards are removed where a total has seen no element.
 ValueId TreeEmitter::last_rescale(const LoopTask& task, ValueId state, const TaskTile& tile) {
   rescaling_ = Rescaling::Unguarded;
   const ValueOperand ratio = body(*task.rescale, task.rescale->results[0], tile);
@@ -647,8 +647,8 @@ ValueId TreeEmitter::last_rescale(const LoopTask& task, ValueId state, const Tas
   return state;
 }
 
-// What a fold combines of its tile in a turn, the rest behind the loop: registers before lanes,
-// lanes before warps, warps before blocks.
+// The digits of its tile that a fold combines in a turn. The rest is combined after the loop:
+// registers before lanes, lanes before warps, warps before blocks.
 std::vector<int64_t> TreeEmitter::folded_in_turn(const LoopTask& task, const TaskTile& tile) const {
   struct Dimension {
     int64_t number;
@@ -667,7 +667,7 @@ std::vector<int64_t> TreeEmitter::folded_in_turn(const LoopTask& task, const Tas
   const bool threads =
       std::any_of(all.begin(), all.end(), [](const Dimension& d) { return is_spread(d.digit); });
   if (unfolded_.contains(task.target)) {
-    // Of a running value each lane of a CPU's vector has its own.
+    // Each lane of a CPU's vector has its own part of a running value.
     const bool running = parted_.contains(task.target);
     if (threads)
       std::erase_if(all, [](const Dimension& d) { return is_spread(d.digit); });
@@ -792,7 +792,7 @@ void TreeEmitter::buffered_stage(const LoopTask& task) {
   const LoopValue& value = tree_.values[task.target];
   const TaskTile tile = tile_of(value.axes, shared_);
   const ValueId copied = full(body(task.body, task.body.results[0], tile), tile, value.dtype);
-  // The buffer's axes are in the order of the value's.
+  // The axes of the buffer have the order of those of the value.
   std::vector<Expr> at;
   std::vector<int64_t> extents;
   for (const size_t axis : value.axes)
@@ -810,8 +810,8 @@ void TreeEmitter::buffered_stage(const LoopTask& task) {
   chips_[task.target] = std::move(chip);
 }
 
-// Stores side by side. All values are there before the first is stored where one may be that of
-// another: an output may take over the memory of an input.
+// Stores side by side. If one store may overwrite what another reads, all values are computed
+// before the first is stored: an output may take over the memory of an input.
 void TreeEmitter::stores(std::span<const LoopItem> run) {
   const bool together = part_ == Part::All || share_memory(run);
   std::vector<Stored> values;
@@ -831,7 +831,7 @@ void TreeEmitter::stores(std::span<const LoopItem> run) {
   if (together || part_ == Part::All) forget();
 }
 
-// Whether stores side by side read what others of them write.
+// Whether some of the stores side by side read what others write.
 bool TreeEmitter::share_memory(std::span<const LoopItem> run) const {
   for (const LoopItem& a : run)
     for (const LoopItem& b : run) {
@@ -883,8 +883,8 @@ void TreeEmitter::note_layouts() {
     });
 }
 
-// A value that lies otherwise than what reads it: a tile with its dimensions in each other's place,
-// which is turned. So a plain program, which knows layouts by extents, tells the two apart.
+// A value whose layout differs from that of its reader: it is a transposed tile, which is turned. A
+// plain program, which finds layouts by extents, can thus distinguish the two.
 void TreeEmitter::turned(const LoopTask& task, const Layout& layout) {
   const TaskTile tile = tile_of(axes_of(task), axes_);
   const DType dtype = body_dtype(task);
@@ -905,7 +905,7 @@ void TreeEmitter::turned(const LoopTask& task, const Layout& layout) {
   define(task, builder_.view(ViewKind::Transpose, value, type, {1, 0}), tile);
 }
 
-// A plain program knows layouts by the extents of tiles.
+// A plain program finds layouts by the extents of tiles.
 void TreeEmitter::note_layout(const Layout& layout) {
   for (const std::vector<Digit>& axis : layout.axes)
     for (const Digit& digit : axis) {

@@ -1,8 +1,8 @@
 // dots.cpp — sums of what dots make: one walk over the axis along which they are summed, by other
 // dots or by folds, in which what the first dots make is a tile that never leaves the instance.
 //
-// Rows of all dots lie along one parallel axis, the walk goes along another, and what is left of
-// their axes is whole. Reductions along the walk follow it by the online rule.
+// The rows of all dots are along one parallel axis, the walk goes along another axis, and their
+// other axes are whole. Reductions along the walk join it by the online rule.
 #include <algorithm>
 
 #include "compiler/loops/rules/asynchronous.h"
@@ -13,7 +13,7 @@ namespace braze {
 
 namespace {
 
-// Of asynchronous dots.
+// Figures for asynchronous dots.
 using asynchronous::kGroupRows;
 using asynchronous::kGroups;
 using asynchronous::kPanelBytes;
@@ -116,7 +116,7 @@ void make_whole(Scheduled& out, const std::set<size_t>& but) {
   }
 }
 
-// The loops over the walk's axis cut alike, and joined.
+// Cuts the loops over the walk's axis alike, and joins them.
 std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn) {
   const std::string& name = out.tree.axes[walk].name;
   const auto loops = [&] {
@@ -172,8 +172,9 @@ bool may_run_ahead(const LoopTree& tree, size_t walk) {
   return out;
 }
 
-// Turns in which a comparison of indices masks everything are left out, and turns in which it masks
-// nothing do not ask; else only the last turn asks where the axis ends.
+// Turns in which a comparison of indices masks everything are skipped, and turns in which it masks
+// nothing do not evaluate it. Without such a comparison, only the last turn checks where the axis
+// ends.
 void part_walk(Scheduled& out, size_t walk, int64_t turn) {
   const LoopName loop{out.tree.axes[walk].name, 1};
   std::vector<IndexComparison> conditions;
@@ -184,7 +185,7 @@ void part_walk(Scheduled& out, size_t walk, int64_t turn) {
           std::ranges::find(conditions, *c) == conditions.end())
         conditions.push_back(*c);
   });
-  // Grows true from turn to turn of a loop that runs down.
+  // In a loop that runs down, this becomes true in some turn and stays true.
   const auto falls = [&](const IndexComparison& c) {
     using Kind = IndexComparison::Kind;
     const auto slope = (c.left - c.right).coefficient_of(loop.axis);
@@ -202,8 +203,8 @@ void part_walk(Scheduled& out, size_t walk, int64_t turn) {
   out.try_take(PartStep{loop, *cut});
 }
 
-// Walks over the same run at the same time as long as the shared cache holds them; the longest
-// first, where they end with their rows.
+// Instances that walk over the same data run at the same time, as many as the shared cache can
+// serve. The longest come first if walks end with their rows.
 void deal_tiles(Scheduled& out, const Cascade& cascade, double walked_bytes, const Target& target) {
   const LoopTree& tree = out.tree;
   const Loop& grid = *std::get<Box<Loop>>(tree.phases[0].front());
@@ -247,7 +248,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
       if (axis == cascade.rows || !(contains(cascade.nest, axis) || cascade.around.contains(axis)))
         tiled.insert(axis);
   }
-  // What is staged, where: factors that are read as they are in memory.
+  // What is staged, and where: factors that are read directly from memory.
   struct Staged {
     std::string tensor;
     bool in_walk;
@@ -325,7 +326,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
     const int64_t registers = (columns + turn + turn / 2) * kGroupRows / 128 + 40;
     return bytes + 1024 <= target.l1_bytes && registers <= kGroupRegisters;
   };
-  double walked_bytes = 0;  // by all tiles of rows that walk over the same
+  double walked_bytes = 0;  // the bytes of all tiles of rows that walk over the same data
   for (const Staged& s : staged)
     if (s.in_walk)
       walked_bytes += static_cast<double>(s.row_bytes) *
@@ -377,7 +378,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
   const bool walks = out.tree.axes[cascade.walk].extent.range().max > turn;
   if (walks && groups == 2)
     if (auto refusal = take(TurnsStep{{walk}})) return refusal;
-  // The first dots of the next turn run while this one's sums are computed.
+  // The first dots of the next turn run while the sums of this turn are computed.
   if (walks && may_run_ahead(out.tree, cascade.walk))
     for (const auto& [dot, swap] : dots) {
       const LoopTask& task = task_at(out.tree, maker_of(out.tree, *find_value(out.tree, dot)));
@@ -418,7 +419,7 @@ std::optional<Refusal> tile_cascade(Scheduled& out, const Target& target) {
   draw_factors(out);
   if (!has_asynchronous_dots(target))
     return no_rule("no rule can choose the steps for dots without a matrix unit");
-  // Its tasks are those of the tree as it was.
+  // Its tasks are those of the original tree.
   const LoopTree before = out.tree;
   return take_asynchronous(out, std::get<Cascade>(find_cascade(before)), target);
 }
