@@ -468,6 +468,9 @@ struct KernelCode {
   std::string schedule;
   std::string target;     ///< Kernel IR, pipelined Tile IR
   bool resident = false;  ///< instances may wait for each other
+  /// Kernel IR: the sets of memories for each of which a launch runs the whole kernel. No set
+  /// depends on another one.
+  int64_t members = 1;
   // Tile IR for a GPU: sections 7 and 7.5.
   bool pipelined = false;
   int64_t warps = 0;                 ///< of a block; 0: not said

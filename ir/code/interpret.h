@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,7 +54,8 @@ class CodeInterpreter {
   ~CodeInterpreter();
 
   /// Runs all phases. `memories` are those of the tensor parameters in order; workspaces may
-  /// follow, otherwise they are made. `scalars` are the size symbols in order, then the scalar
+  /// follow, otherwise they are made. The memories of all members follow one another. `scalars` are
+  /// the size symbols in order, then the scalar
   /// parameters, their bits zero-extended. Returns what was found, each statement and cause once,
   /// in the order in which it happened; then results mean nothing.
   std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories,
@@ -64,6 +66,12 @@ class CodeInterpreter {
  private:
   const std::unique_ptr<Engine> engine_;
 };
+
+/// Calls `run` with the memories of each member of a kernel, until there are findings. Members that
+/// would depend on each other are a finding too.
+std::vector<Diagnostic> run_members(
+    const KernelCode& code, std::span<const std::span<std::byte>> memories,
+    const std::function<std::vector<Diagnostic>(std::span<const std::span<std::byte>>)>& run);
 
 /// A rule between roles that the skeleton of a pipelined program breaks.
 struct BrokenRule {

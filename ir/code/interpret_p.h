@@ -105,6 +105,8 @@ class CodeInterpreter::Engine {
     for (size_t p = 0; p < phases_.size(); ++p) run_phase(p);
   }
 
+  const KernelCode& code() const { return code_; }
+
   std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories,
                               std::span<const int64_t> scalars) {
     findings_.clear();

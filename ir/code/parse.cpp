@@ -462,6 +462,8 @@ class CodeParser {
         code_.target = unquote(scanner_.expect_string());
       else if (scanner_.accept("resident"))
         code_.resident = true;
+      else if (!is_tile() && scanner_.accept("members"))
+        code_.members = scanner_.expect_integer();
       else if (is_tile() && scanner_.accept("pipelined"))
         code_.pipelined = true;
       else if (is_tile() && scanner_.accept("warps"))

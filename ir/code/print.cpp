@@ -57,6 +57,7 @@ class Printer {
     if (!code_.target.empty()) out_ += fmt::format(" target \"{}\"", code_.target);
     if (!code_.schedule.empty()) out_ += fmt::format(" schedule \"{}\"", code_.schedule);
     if (code_.resident) out_ += " resident";
+    if (code_.members != 1) out_ += fmt::format(" members {}", code_.members);
     if (code_.warps > 0) out_ += fmt::format(" warps {}", code_.warps);
     if (code_.cluster > 1) out_ += fmt::format(" cluster {}", code_.cluster);
     if (code_.registers > 0) out_ += fmt::format(" registers {}", code_.registers);

@@ -937,7 +937,8 @@ Simulator::~Simulator() = default;
 
 std::vector<Diagnostic> Simulator::run(std::span<const std::span<std::byte>> memories,
                                        std::span<const int64_t> scalars) {
-  return engine_->run(memories, scalars);
+  return run_members(engine_->code(), memories,
+                     [&](const auto& of_member) { return engine_->run(of_member, scalars); });
 }
 
 std::set<uint32_t> Simulator::Engine::lines_run() const {

@@ -218,6 +218,7 @@ class Simulator::Engine {
   explicit Engine(const KernelCode& kernel);
   std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories,
                               std::span<const int64_t> scalars);
+  const KernelCode& code() const { return code_; }
   uint64_t thread_statements = 0;
   std::set<uint32_t> lines_run() const;
 

@@ -258,6 +258,15 @@ class KernelChecker : public CodeChecker {
       expect(phase.scratch_bytes >= 0 && phase.scratch_bytes <= kMostScratch, "K12",
              fmt::format("the scratch of {} bytes is negative or too large", phase.scratch_bytes));
     }
+    expect(
+        code_.members >= 1 && code_.members <= kMostMembers, "K16",
+        fmt::format("the number of members, {}, is not from 1 to {}", code_.members, kMostMembers));
+    expect(code_.members == 1 || !code_.resident, "K16",
+           "instances of a kernel with several members cannot wait for each other");
+    if (const int64_t bytes = parameter_bytes(code_, code_.members); gpu_ && code_.members > 1)
+      expect(bytes <= kMostParameterBytes, "K16",
+             fmt::format("the parameters of all members have {} bytes, more than {}", bytes,
+                         kMostParameterBytes));
     for (const TensorMap& map : code_.tensor_maps)
       expect(gpu_, "K14",
              fmt::format("only a kernel for a GPU can have a tensor map such as %{}", map.name));
@@ -281,6 +290,20 @@ class KernelChecker : public CodeChecker {
 };
 
 }  // namespace
+
+int64_t parameter_bytes(const KernelCode& kernel, int64_t members) {
+  constexpr int64_t kWord = 8, kMap = 128;
+  const auto pointers =
+      static_cast<int64_t>(std::ranges::count_if(kernel.memories, [](const Memory& memory) {
+        return memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
+      }));
+  const auto scalars =
+      static_cast<int64_t>(kernel.symbols.size() + kernel.scalar_parameters.size());
+  const int64_t words = kWord * (members * pointers + scalars);
+  if (kernel.tensor_maps.empty()) return words;
+  return (words + kMap - 1) / kMap * kMap +
+         members * static_cast<int64_t>(kernel.tensor_maps.size()) * kMap;
+}
 
 std::vector<Diagnostic> verify(const Kernel& kernel, std::vector<Diagnostic>* notes) {
   KernelChecker checker(kernel);

@@ -5,15 +5,18 @@
 // once per call.
 //
 // CPU kernels are functions  void(void* const* buffers, const int64_t* scalars, void* scratch,
-// int64_t begin, int64_t end)  that run the instances [begin, end) of one phase. Instances are
-// numbered row-major over the phase's grid.
+// int64_t begin, int64_t end)  that run the instances [begin, end) of one phase of one member.
+// Instances are numbered row-major over the phase's grid.
 //
 // GPU kernels have one entry function for each phase. Its parameters, in order: a 64-bit pointer
 // for each of the launch's buffers, 8 bytes for each of its scalars, and 128 bytes, so aligned, for
-// each of its tensor maps. The grid has one dimension: block i is the block of rank  i mod cluster
-// of instance  i div cluster.  Shared memory is dynamic.
+// each of its tensor maps. With several members the pointers are one parameter, an array, and the
+// tensor maps are another. Block i of the grid's first dimension is the block of rank  i mod
+// cluster  of instance  i div cluster;  the second dimension is the member. Shared memory is
+// dynamic.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -114,11 +117,16 @@ struct Launch {
   static constexpr uint32_t kCollective = UINT32_MAX - 1;
   uint32_t artifact = 0;
   bool is_kernel() const { return artifact < kCollective; }
-  std::vector<uint32_t> buffers;  ///< slots, in the order of the kernel's tensor parameters
-  std::vector<Expr> scalars;      ///< in the order of the kernel's scalar parameters
-  std::vector<Expr> instances;    ///< per phase: the number of instances
-  std::vector<uint32_t> zeroed;   ///< slots whose bytes are 0 before the first phase
-  int64_t scratch_bytes = 0;      ///< private storage of one worker
+  /// The names of the equal kernels that are one launch; empty: it is one kernel.
+  std::vector<std::string> members = {};
+  size_t member_count() const { return std::max<size_t>(members.size(), 1); }
+  /// Slots, in the order of the kernel's tensor parameters. All those of a member stand before
+  /// those of the next.
+  std::vector<uint32_t> buffers;
+  std::vector<Expr> scalars;     ///< in the order of the kernel's scalar parameters
+  std::vector<Expr> instances;   ///< per phase: the number of instances of one member
+  std::vector<uint32_t> zeroed;  ///< slots whose bytes are 0 before the first phase
+  int64_t scratch_bytes = 0;     ///< private storage of one worker
   Collective collective = {};
   std::vector<GpuPhase> gpu;                 ///< as `instances`; empty for a host device
   std::vector<TensorMapRecipe> tensor_maps;  ///< in the order of the kernel's parameters

@@ -148,6 +148,8 @@ class Verifier {
     if (launch.artifact >= program_.artifacts.size())
       return wrong("the launch refers to an artifact that does not exist");
     if (launch.scratch_bytes < 0) wrong("the scratch of the launch is negative");
+    if (launch.buffers.size() % launch.member_count() != 0)
+      wrong("the members of the launch do not have equally many buffers");
     check_phases(launch, program_.artifacts[launch.artifact], context);
     for (const TensorMapRecipe& map : launch.tensor_maps) check_map(map, launch, context);
   }

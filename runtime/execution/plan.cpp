@@ -232,7 +232,7 @@ std::shared_ptr<const Binding> Plan::make_binding(std::span<const Array> argumen
                  static_cast<double>(launch.flops) * cores / target_.flops_per_second);
     // Figures that are not given mean nothing.
     const bool tiny = one_core > 0 && one_core < 2 * kRegionSeconds;
-    launch.serial = most <= 1 || tiny;
+    launch.serial = (most <= 1 && p.launches[i].members.empty()) || tiny;
     launch.seconds = launch.empty ? 0 : one_core;
     b.seconds += launch.seconds;
   }

@@ -38,6 +38,7 @@ void add_launch(trace::Arguments& arguments, const DeviceEvent& event, double se
   if (!launch.ops.empty()) arguments.add("ops", op_texts(*event.program, launch));
   arguments.add("flops", values.flops);
   add_rate(arguments, "GFLOP/s", values.flops, seconds);
+  if (!launch.members.empty()) arguments.add("members", launch.members);
   arguments.add("instances", values.instances);
   if (!launch.gpu.empty()) {
     std::vector<int64_t> blocks, threads;

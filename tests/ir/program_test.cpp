@@ -64,6 +64,7 @@ Program full_program() {
   launch.tensor_maps = {
       {.buffer = 0, .dtype = DType::BF16, .extents = {n, m}, .box = {64, 64}, .swizzle = 128}};
   launch.name = "dot, add";
+  launch.members = {"dot, add", "dot, add_1", "\"third\""};
   launch.ops = {"dot (model.cpp:12)", "add"};
   launch.schedule = "dot tile=128x256 stages=4";
   launch.bytes_read = n * m * 2;

@@ -135,6 +135,26 @@ TEST(Executable, PhasesRunInOrderAndWorkersHaveTheirOwnScratch) {
   for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(got[static_cast<size_t>(i)], 3 * i + 1);
 }
 
+TEST(Executable, MembersOfALaunchHaveTheirOwnBuffers) {
+  Maker m("members", {});
+  constexpr int64_t kCount = 3001;
+  const uint32_t x = m.output("x", vector_type(kCount, DType::I64)),
+                 y = m.output("y", vector_type(kCount, DType::I64)),
+                 z = m.output("z", vector_type(kCount, DType::I64));
+  const auto fill = [](void* const* buffers, const int64_t*, void*, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) static_cast<int64_t*>(buffers[0])[i] = i;
+  };
+  const auto add = [](void* const* buffers, const int64_t*, void*, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) static_cast<int64_t*>(buffers[0])[i] += 1;
+  };
+  Launch& launch = m.launch("count", {fill, add}, {x, y, z}, {}, kCount);
+  launch.members = {"count", "count_1", "count_2"};
+  for (const Array& out : run(m.load(), {})) {
+    const std::vector<int64_t> got = out.to_vector<int64_t>();
+    for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(got[static_cast<size_t>(i)], i + 1);
+  }
+}
+
 TEST(Executable, ZeroedSlotsAreZero) {
   Maker m("counter", {});
   const uint32_t t = m.temporary("t", vector_type(16), 0);

@@ -9,6 +9,7 @@
 #include "ir/code/text.h"
 #include "ir/kernel/simulate.h"
 #include "ir/kernel/verify.h"
+#include "ir/support/text.h"
 #include "ir/values/half.h"
 
 namespace braze {
@@ -85,6 +86,80 @@ kernel @g7(%x: in global bf16[4096], %m: tensormap(%x: bf16[64, 64] box[64, 64] 
   EXPECT_NE(
       findings[0].message.find("G7: the tensor map %m: the innermost box extent has 128 bytes"),
       std::string::npos);
+}
+
+// One kernel for several sets of memories, on both kinds of machine.
+TEST(SimulatedKernels, MembersAreIndependent) {
+  constexpr std::string_view kGpu = R"(braze 1 kernel
+kernel @twice(%x: in global f32[64], %y: out global f32[64]) target "sm_90a" members 3 {
+  phase grid(i: 2) block 32 {
+    %a = load %x[32*i + tid] : f32
+    %b = add %a, %a : f32
+    store %b, %y[32*i + tid]
+  }
+})";
+  constexpr std::string_view kCpu = R"(braze 1 kernel
+kernel @twice(%x: in global f32[64], %y: out global f32[64]) target "x86-64-v3" members 3 {
+  phase grid(i: 8) {
+    %a = load %x[8*i + lane] : f32x8
+    %b = add %a, %a : f32x8
+    store %b, %y[8*i + lane]
+  }
+})";
+  for (const std::string_view text : {kGpu, kCpu}) {
+    const Kernel kernel = parse_kernel(text, "kernel");
+    ASSERT_TRUE(verify(kernel).empty());
+    EXPECT_EQ(kernel.members, 3);
+    EXPECT_EQ(parse_kernel(to_text(kernel), "kernel").members, 3);
+    const auto findings = [&](const std::vector<std::span<std::byte>>& memories) {
+      std::string out;
+      for (const Diagnostic& d : run_kernel(kernel, memories, {})) out += d.to_string() + "\n";
+      return out;
+    };
+    std::vector<float> x(64), y(64), z(64), other(64, 5);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+    std::vector<float> from_other(64);
+    EXPECT_EQ(findings({bytes(x), bytes(y), bytes(other), bytes(from_other), bytes(x), bytes(z)}),
+              "");
+    for (size_t i = 0; i < x.size(); ++i) {
+      ASSERT_EQ(y[i], 2 * x[i]);
+      ASSERT_EQ(z[i], 2 * x[i]);
+      ASSERT_EQ(from_other[i], 10);
+    }
+    EXPECT_NE(findings({bytes(x), bytes(y), bytes(y), bytes(z), bytes(x), bytes(other)})
+                  .find("member 0 writes %y, whose memory member 1 uses too"),
+              std::string::npos);
+    EXPECT_NE(findings({bytes(x), bytes(y), bytes(other), bytes(z), bytes(x), bytes(z)})
+                  .find("member 1 writes %y, whose memory member 2 uses too"),
+              std::string::npos);
+    EXPECT_NE(findings({bytes(x), bytes(y), bytes(x), bytes(z)}).find("bad-launch"),
+              std::string::npos);
+  }
+}
+
+TEST(KernelRules, Members) {
+  const auto first = [](std::string_view parameters, std::string_view attributes) {
+    const Kernel kernel = parse_kernel(fmt::format(R"(braze 1 kernel
+kernel @k16(%y: out global f32[32]{}) target "sm_90a" {} {{
+  phase grid() block 32 {{
+    store 0.0, %y[tid]
+  }}
+}})",
+                                                   parameters, attributes),
+                                       "kernel");
+    const auto findings = verify(kernel);
+    return findings.empty() ? "" : findings[0].message;
+  };
+  EXPECT_EQ(first("", "members 64"), "");
+  EXPECT_EQ(first("", "members 65"), "K16: the number of members, 65, is not from 1 to 64");
+  EXPECT_EQ(first("", "members 0"), "K16: the number of members, 0, is not from 1 to 64");
+  EXPECT_EQ(first("", "members 2 resident"),
+            "K16: instances of a kernel with several members cannot wait for each other");
+  const std::string_view map =
+      ", %x: in global f32[4096], %m: tensormap(%x: f32[64, 64] box[8, 8])";
+  EXPECT_EQ(first(map, "members 28"), "");
+  EXPECT_EQ(first(map, "members 29"),
+            "K16: the parameters of all members have 4224 bytes, more than 4096");
 }
 
 TEST(SimulatedKernels, GemmThroughCpAsync) {

@@ -2,8 +2,8 @@
 //
 // The function of phase i is  <kernel>_p<i>.  Its parameters are those of
 // docs/ir/languages.md, section 9.1: pointers to device memory, symbols and scalars of 8
-// bytes, tensor maps. Block b runs instance  b div cluster  as rank  b mod cluster.  All shared
-// memory is one dynamic array.
+// bytes, tensor maps. Block (b, m) runs instance  b div cluster  of member m as rank  b mod
+// cluster.  All shared memory is one dynamic array.
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/Function.h>
 #include <llvm/IR/IRBuilder.h>
@@ -58,11 +58,34 @@ class Nvptx : public Machine {
     set_launch_bounds(phase, *entry.function);
     b.SetInsertPoint(BasicBlock::Create(b.getContext(), "entry", entry.function));
     auto argument = entry.function->arg_begin();
+    const auto one_each = [&](size_t count, std::vector<Value*>& out) {
+      for (size_t i = 0; i < count; ++i) out.push_back(&*argument++);
+    };
+    std::vector<Value*> pointers;
+    const size_t memories = count_memories(kernel), maps = kernel.tensor_maps.size(),
+                 words = kernel.symbols.size() + kernel.scalar_parameters.size();
+    if (kernel.members == 1) {
+      one_each(memories, pointers);
+      one_each(words, entry.words);
+      one_each(maps, entry.maps);
+    } else {
+      Value* member = special(b, llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_y, kernel.members);
+      const auto of_member = [&](llvm::Type* type, Value* array, size_t count, size_t i) {
+        Value* first = b.CreateMul(member, b.getInt32(static_cast<uint32_t>(count)));
+        return b.CreateGEP(type, array, b.CreateAdd(first, b.getInt32(static_cast<uint32_t>(i))));
+      };
+      llvm::Type* pointer = b.getPtrTy(kGlobal);
+      Value* all_pointers = memories > 0 ? &*argument++ : nullptr;
+      for (size_t i = 0; i < memories; ++i)
+        pointers.push_back(b.CreateLoad(pointer, of_member(pointer, all_pointers, memories, i)));
+      one_each(words, entry.words);
+      Value* all_maps = maps > 0 ? &*argument++ : nullptr;
+      for (size_t i = 0; i < maps; ++i)
+        entry.maps.push_back(of_member(map_type(b), all_maps, maps, i));
+    }
+    auto next = pointers.begin();
     for (const Memory& memory : kernel.memories)
-      entry.pointers.push_back(is_device_memory(memory) ? &*argument++ : nullptr);
-    const size_t words = kernel.symbols.size() + kernel.scalar_parameters.size();
-    for (size_t i = 0; i < words; ++i) entry.words.push_back(&*argument++);
-    for (size_t i = 0; i < kernel.tensor_maps.size(); ++i) entry.maps.push_back(&*argument++);
+      entry.pointers.push_back(is_device_memory(memory) ? *next++ : nullptr);
     return entry;
   }
 
@@ -110,33 +133,53 @@ class Nvptx : public Machine {
     return memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
   }
 
+  static size_t count_memories(const Kernel& kernel) {
+    return static_cast<size_t>(std::ranges::count_if(kernel.memories, is_device_memory));
+  }
+  static llvm::Type* map_type(llvm::IRBuilderBase& b) {
+    return llvm::ArrayType::get(b.getInt8Ty(), 128);
+  }
+
   static llvm::Function* declare(const Kernel& kernel, size_t number, llvm::Module& module,
                                  llvm::IRBuilderBase& b) {
+    // Pointers and maps have a parameter each, or there is one for all those of all members.
+    const bool arrays = kernel.members > 1;
+    const size_t memories = count_memories(kernel), maps = kernel.tensor_maps.size();
+    const auto parameters = [&](size_t count) {
+      return arrays ? std::min<size_t>(count, 1) : count;
+    };
     llvm::SmallVector<llvm::Type*, 16> types;
     llvm::Type* pointer = b.getPtrTy(kGlobal);
-    for (const Memory& memory : kernel.memories)
-      if (is_device_memory(memory)) types.push_back(pointer);
+    types.append(parameters(memories), arrays ? b.getPtrTy() : pointer);
     types.append(kernel.symbols.size() + kernel.scalar_parameters.size(), b.getInt64Ty());
-    const size_t first_map = types.size();
-    types.append(kernel.tensor_maps.size(), b.getPtrTy());
+    const auto first_map = static_cast<unsigned>(types.size());
+    types.append(parameters(maps), b.getPtrTy());
     auto* function = llvm::Function::Create(llvm::FunctionType::get(b.getVoidTy(), types, false),
                                             llvm::GlobalValue::ExternalLinkage,
                                             gpu_entry_name(kernel, number), module);
     function->setCallingConv(llvm::CallingConv::PTX_Kernel);
-    unsigned i = 0;
-    for (const Memory& memory : kernel.memories) {
-      if (!is_device_memory(memory)) continue;
-      const auto align =
-          std::max<uint64_t>(static_cast<uint64_t>(memory.align), size_of(memory.dtype));
-      function->addParamAttr(i, llvm::Attribute::NoAlias);
-      function->addParamAttr(i++,
-                             llvm::Attribute::getWithAlignment(b.getContext(), llvm::Align(align)));
-    }
-    llvm::Type* map = llvm::ArrayType::get(b.getInt8Ty(), 128);
-    for (i = static_cast<unsigned>(first_map); i < types.size(); ++i) {
-      function->addParamAttr(i, llvm::Attribute::getWithByValType(b.getContext(), map));
+    const auto align = [&](unsigned i, uint64_t bytes) {
       function->addParamAttr(i,
-                             llvm::Attribute::getWithAlignment(b.getContext(), llvm::Align(128)));
+                             llvm::Attribute::getWithAlignment(b.getContext(), llvm::Align(bytes)));
+    };
+    const auto by_value = [&](unsigned i, llvm::Type* type, size_t count) {
+      if (arrays) type = llvm::ArrayType::get(type, count * static_cast<uint64_t>(kernel.members));
+      function->addParamAttr(i, llvm::Attribute::getWithByValType(b.getContext(), type));
+    };
+    if (arrays && memories > 0) {
+      by_value(0, pointer, memories);
+      align(0, 8);
+    } else {
+      unsigned i = 0;
+      for (const Memory& memory : kernel.memories) {
+        if (!is_device_memory(memory)) continue;
+        function->addParamAttr(i, llvm::Attribute::NoAlias);
+        align(i++, std::max<uint64_t>(static_cast<uint64_t>(memory.align), size_of(memory.dtype)));
+      }
+    }
+    for (unsigned i = first_map; i < types.size(); ++i) {
+      by_value(i, map_type(b), maps);
+      align(i, 128);
       // Without this attribute the map would be copied to the stack, where no copy engine can find
       // it.
       function->addParamAttr(i, llvm::Attribute::get(b.getContext(), "nvvm.grid_constant"));

@@ -42,6 +42,7 @@ class Printer {
 
   std::string run() {
     out_ = cuda_preamble();
+    if (kernel_.members > 1) arrays();
     for (size_t i = 0; i < kernel_.phases.size(); ++i) phase(i);
     return std::move(out_);
   }
@@ -300,24 +301,53 @@ class Printer {
     const Phase& phase = kernel_.phases[number];
     phase_ = &phase;
     std::vector<std::string> parameters;
-    for (size_t i = 0; i < kernel_.memories.size(); ++i)
-      if (is_device_memory(kernel_.memories[i]))
-        parameters.push_back(
-            fmt::format("{}* __restrict__ m{}", memory_type(kernel_.memories[i].dtype), i));
+    if (kernel_.members > 1)
+      parameters.push_back("const __grid_constant__ Pointers pointers");
+    else
+      for (size_t i = 0; i < kernel_.memories.size(); ++i)
+        if (is_device_memory(kernel_.memories[i])) parameters.push_back(pointer(i));
     for (const Expr& symbol : kernel_.symbols)
       parameters.push_back("i64 p_" + symbol_name(symbol.symbol_name()));
     for (ValueId id : kernel_.scalar_parameters)
       parameters.push_back(fmt::format("u64 p{}", id.index));
-    for (size_t i = 0; i < kernel_.tensor_maps.size(); ++i)
-      parameters.push_back(fmt::format("const __grid_constant__ TensorMap t{}", i));
+    if (kernel_.members > 1 && !kernel_.tensor_maps.empty())
+      parameters.push_back("const __grid_constant__ TensorMaps maps");
+    else
+      for (size_t i = 0; i < kernel_.tensor_maps.size(); ++i)
+        parameters.push_back(fmt::format("const __grid_constant__ TensorMap t{}", i));
     line("extern __shared__ __align__(1024) u8 shared_memory[];");
     open("extern \"C\" __global__ void {}{}{}({}) {{", launch_bounds(phase),
          phase.cluster_size > 1 ? fmt::format("__cluster_dims__({}) ", phase.cluster_size) : "",
          gpu_entry_name(kernel_, number), join(parameters, ", ", std::identity()));
+    if (kernel_.members > 1) bind_member();
     bind_parameters();
     bind_instance();
     statements(phase.body);
     close();
+  }
+
+  std::string pointer(size_t memory) const {
+    return fmt::format("{}* __restrict__ m{}", memory_type(kernel_.memories[memory].dtype), memory);
+  }
+
+  // The types of parameters with the pointers and the tensor maps of all members.
+  void arrays() {
+    const auto memories = std::ranges::count_if(kernel_.memories, is_device_memory);
+    line("struct Pointers {{ void* at[{}]; }};", kernel_.members * memories);
+    if (!kernel_.tensor_maps.empty())
+      line("struct TensorMaps {{ TensorMap at[{}]; }};",
+           kernel_.members * static_cast<int64_t>(kernel_.tensor_maps.size()));
+  }
+  void bind_member() {
+    const auto memories = std::ranges::count_if(kernel_.memories, is_device_memory);
+    int64_t next = 0;
+    for (size_t i = 0; i < kernel_.memories.size(); ++i)
+      if (const Memory& memory = kernel_.memories[i]; is_device_memory(memory))
+        line("{} = ({}*)pointers.at[{} * blockIdx.y + {}];", pointer(i), memory_type(memory.dtype),
+             memories, next++);
+    const size_t maps = kernel_.tensor_maps.size();
+    for (size_t i = 0; i < maps; ++i)
+      line("const TensorMap& t{} = maps.at[{} * blockIdx.y + {}];", i, maps, i);
   }
 
   static std::string launch_bounds(const Phase& phase) {

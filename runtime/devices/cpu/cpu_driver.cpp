@@ -60,7 +60,7 @@ class LoadedKernels : public LoadedProgram {
 
   void launch(const LaunchArguments& arguments) override {
     const Launch& launch = program_->launches[arguments.launch];
-    driver_.launch(phases_[launch.artifact], scratch_bytes_, arguments);
+    driver_.launch(phases_[launch.artifact], launch.member_count(), scratch_bytes_, arguments);
   }
 
  private:
@@ -144,8 +144,8 @@ std::shared_ptr<const Scratch> CpuDriver::reserve_scratch(int64_t bytes) {
   return larger;
 }
 
-void CpuDriver::launch(std::span<const KernelFunction> phases, int64_t scratch_bytes,
-                       const LaunchArguments& arguments) {
+void CpuDriver::launch(std::span<const KernelFunction> phases, size_t members,
+                       int64_t scratch_bytes, const LaunchArguments& arguments) {
   int threads = threads_.load(std::memory_order_relaxed);
   std::byte* scratch = nullptr;
   const size_t part = part_of_thread(scratch_bytes);
@@ -157,20 +157,28 @@ void CpuDriver::launch(std::span<const KernelFunction> phases, int64_t scratch_b
   }
   pool_.set_threads(threads);
   void* const* const buffers = arguments.buffers.data();
+  const size_t of_member = arguments.buffers.size() / members;
   const int64_t* const scalars = arguments.scalars.data();
   const bool wake = arguments.call_seconds == 0 || arguments.call_seconds > kWorthWaking;
   for (size_t phase = 0; phase < phases.size(); ++phase) {
     const KernelFunction function = phases[phase];
-    const auto body = [&](int64_t begin, int64_t end, int worker) {
-      call_kernel(function, buffers, scalars, scratch + static_cast<size_t>(worker) * part, begin,
-                  end);
-    };
     const int64_t count = arguments.instances[phase];
     if (count <= 0) continue;
+    // A piece may end in the midst of a member.
+    const auto body = [&](int64_t begin, int64_t end, int worker) {
+      while (begin < end) {
+        const int64_t member = begin / count, first = member * count;
+        const int64_t stop = std::min(end, first + count);
+        call_kernel(function, buffers + static_cast<size_t>(member) * of_member, scalars,
+                    scratch + static_cast<size_t>(worker) * part, begin - first, stop - first);
+        begin = stop;
+      }
+    };
+    const int64_t all = count * static_cast<int64_t>(members);
     if (arguments.serial) {
-      body(0, count, 0);
+      body(0, all, 0);
     } else {
-      pool_.run(count, wake, body);
+      pool_.run(all, wake, body);
     }
   }
 }

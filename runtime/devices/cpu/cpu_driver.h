@@ -43,9 +43,9 @@ class CpuDriver : public DeviceDriver {
 
   /// Reserves scratch of `bytes` for each thread. Any thread may call it. ResourceExhausted.
   std::shared_ptr<const Scratch> reserve_scratch(int64_t bytes);
-  /// Runs the phases of one kernel. The call has reserved scratch for `scratch_bytes`. Only the
-  /// thread that executes the stream may call it.
-  void launch(std::span<const KernelFunction> phases, int64_t scratch_bytes,
+  /// Runs the phases of one kernel, for each of its members. The call has reserved scratch for
+  /// `scratch_bytes`. Only the thread that executes the stream may call it.
+  void launch(std::span<const KernelFunction> phases, size_t members, int64_t scratch_bytes,
               const LaunchArguments& arguments);
 
  private:

@@ -1,15 +1,31 @@
 #include "runtime/devices/cuda/call_record.h"
 
+#include <algorithm>
+
 namespace braze {
 
+void LaunchParameters::list(std::vector<void*>& out) const {
+  out.clear();
+  const auto add = [&](const auto& values, bool array) {
+    for (const auto& value :
+         values.first(array ? std::min<size_t>(values.size(), 1) : values.size()))
+      out.push_back(const_cast<void*>(static_cast<const void*>(&value)));
+  };
+  add(buffers, arrays);
+  add(scalars, false);
+  add(maps, arrays);
+}
+
 void CallRecord::add_launch(const cuda::CUlaunchConfig& config, cuda::CUfunction function,
-                            std::span<void* const> buffers, std::span<const int64_t> scalars,
-                            std::span<const cuda::CUtensorMap> maps) {
-  Launch launch{config, function, {}, {maps.begin(), maps.end()}, {}};
-  for (void* const buffer : buffers) launch.words.push_back(reinterpret_cast<uintptr_t>(buffer));
-  for (const int64_t scalar : scalars) launch.words.push_back(static_cast<uint64_t>(scalar));
-  for (uint64_t& word : launch.words) launch.parameters.push_back(&word);
-  for (cuda::CUtensorMap& map : launch.maps) launch.parameters.push_back(&map);
+                            const LaunchParameters& parameters) {
+  const auto& [buffers, scalars, maps, arrays] = parameters;
+  Launch launch{config,
+                function,
+                {buffers.begin(), buffers.end()},
+                {scalars.begin(), scalars.end()},
+                {maps.begin(), maps.end()},
+                {}};
+  LaunchParameters{launch.buffers, launch.scalars, launch.maps, arrays}.list(launch.parameters);
   steps_.emplace_back(std::move(launch));
 }
 

@@ -15,13 +15,22 @@
 
 namespace braze {
 
+/// What a launch passes, in this order.
+struct LaunchParameters {
+  std::span<void* const> buffers;
+  std::span<const int64_t> scalars;
+  std::span<const cuda::CUtensorMap> maps;
+  bool arrays = false;  ///< the buffers are one parameter, and so are the maps
+
+  /// The addresses of the parameters' values, as the driver takes them.
+  void list(std::vector<void*>& out) const;
+};
+
 class CallRecord {
  public:
-  /// `config` is without its stream; its attributes must outlive this object. Parameters come in
-  /// this order.
+  /// `config` is without its stream; its attributes must outlive this object.
   void add_launch(const cuda::CUlaunchConfig& config, cuda::CUfunction function,
-                  std::span<void* const> buffers, std::span<const int64_t> scalars,
-                  std::span<const cuda::CUtensorMap> maps);
+                  const LaunchParameters& parameters);
   /// Fills with zeros.
   void add_fill(cuda::CUdeviceptr to, size_t size) { steps_.emplace_back(Fill{to, size}); }
   void add_copy(cuda::CUdeviceptr to, cuda::CUdeviceptr from, size_t size) {
@@ -36,7 +45,8 @@ class CallRecord {
   struct Launch {
     cuda::CUlaunchConfig config;
     cuda::CUfunction function;
-    std::vector<uint64_t> words;  // buffers and scalars
+    std::vector<void*> buffers;
+    std::vector<int64_t> scalars;
     std::vector<cuda::CUtensorMap> maps;
     std::vector<void*> parameters;  // into the above
   };

@@ -25,11 +25,11 @@ constexpr int64_t kPortableCluster = 8;  // larger ones are a property of the GP
 /// An entry function and how to launch it; the grid and the parameters differ from call to call.
 class Entry {
  public:
-  Entry(CudaContext& context, cuda::CUfunction function, const GpuPhase& phase);
+  Entry(CudaContext& context, cuda::CUfunction function, const GpuPhase& phase, size_t members);
 
   int64_t cluster() const { return cluster_; }
   cuda::CUfunction function() const { return function_; }
-  /// For a launch of so many blocks.
+  /// For a launch of so many blocks of each member.
   const cuda::CUlaunchConfig& config(cuda::CUstream stream, int64_t blocks) {
     config_.gridDimX = static_cast<unsigned>(blocks);
     config_.hStream = stream;
@@ -46,9 +46,10 @@ class Entry {
   std::vector<cuda::CUlaunchAttribute> attributes_;
 };
 
-Entry::Entry(CudaContext& context, cuda::CUfunction function, const GpuPhase& phase)
+Entry::Entry(CudaContext& context, cuda::CUfunction function, const GpuPhase& phase, size_t members)
     : function_(function), cluster_(phase.cluster) {
-  config_.gridDimY = config_.gridDimZ = 1;
+  config_.gridDimY = static_cast<unsigned>(members);
+  config_.gridDimZ = 1;
   config_.blockDimX = static_cast<unsigned>(phase.block);
   config_.blockDimY = config_.blockDimZ = 1;
   config_.sharedMemBytes = static_cast<unsigned>(phase.shared_bytes);
@@ -277,7 +278,7 @@ CudaKernels::Kernel CudaKernels::load(const Launch& launch) const {
     const cuda::CUfunction function = modules_[launch.artifact]->find(entry);
     if (!function) malformed(launch, fmt::format("has no function {}", quote(entry)));
     check_limits(launch, launch.gpu[i], function);
-    kernel.phases.emplace_back(context_, function, launch.gpu[i]);
+    kernel.phases.emplace_back(context_, function, launch.gpu[i], launch.member_count());
   }
   return kernel;
 }
@@ -288,13 +289,9 @@ void CudaKernels::launch(const LaunchArguments& arguments) {
   const std::lock_guard turn(launches_mutex_);
   Kernel& kernel = kernels_[arguments.launch];
   const std::span<cuda::CUtensorMap> maps = kernel.maps.update(context_, *program_, arguments);
-  parameters_.clear();
-  const auto add = [this](const auto& value) {
-    parameters_.push_back(const_cast<void*>(static_cast<const void*>(&value)));
-  };
-  for (void* const& buffer : arguments.buffers) add(buffer);
-  for (const int64_t& scalar : arguments.scalars) add(scalar);
-  for (const auto& map : maps) add(map);
+  const LaunchParameters parameters{arguments.buffers, arguments.scalars, maps,
+                                    !launch.members.empty()};
+  parameters.list(parameters_);
   for (size_t i = 0; i < kernel.phases.size(); ++i) {
     Entry& entry = kernel.phases[i];
     if (arguments.instances[i] <= 0) continue;
@@ -304,7 +301,7 @@ void CudaKernels::launch(const LaunchArguments& arguments) {
     if (blocks > kMostBlocks) fail_launch(launch, i, blocks, cuda::CUDA_ERROR_INVALID_VALUE);
     const cuda::CUlaunchConfig& config = entry.config(context_.native(arguments.stream), blocks);
     if (CallRecord* const record = CudaContext::recording()) {
-      record->add_launch(config, entry.function(), arguments.buffers, arguments.scalars, maps);
+      record->add_launch(config, entry.function(), parameters);
       continue;
     }
     const cuda::CUresult result =

@@ -86,6 +86,32 @@ TEST_F(Cuda, ComputesForEverySize) {
   }
 }
 
+// Two additions in one launch, also when the call is repeated as a graph.
+TEST_F(Cuda, MembersOfALaunch) {
+  GpuMaker m("sums");
+  const Expr n = symbol_n();
+  const uint32_t x = m.input("x", vector_type(n)), y = m.input("y", vector_type(n)),
+                 z = m.output("z", vector_type(n)), w = m.output("w", vector_type(n)),
+                 v = m.output("v", vector_type(n));
+  Launch& sums = m.kernel(kPlainPtx, "add_all", {x, y, z, x, x, w}, {n}, ceildiv(n, kThreads));
+  sums.members = {"add", "add_1"};
+  for (const uint32_t from : {y, z}) m.add(from, w, v, n);
+  const Executable executable = m.load(gpu_);
+  const Array a = Array::from(counting(300), {300}, gpu_), b = filled(300, 0.5f, gpu_);
+  for (int round = 0; round < 4; ++round) {
+    const auto out = run(executable, {a, b});
+    const Floats sum = out[0].to_vector<float>(), twice = out[1].to_vector<float>(),
+                 last = out[2].to_vector<float>();
+    for (size_t i = 0; i < sum.size(); ++i) {
+      ASSERT_EQ(sum[i], static_cast<float>(i) + 0.5f);
+      ASSERT_EQ(twice[i], static_cast<float>(2 * i));
+      ASSERT_EQ(last[i], sum[i] + twice[i]);
+    }
+  }
+  m.program->launches[0].buffers.pop_back();
+  EXPECT_THAT(error_of([&] { m.load(gpu_); }), HasSubstr("equally many buffers"));
+}
+
 TEST_F(Cuda, ZeroedAndCopiedSlotsConstantsAndTheArena) {
   GpuMaker m("many");
   const Expr n = symbol_n();

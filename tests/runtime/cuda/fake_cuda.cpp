@@ -218,6 +218,21 @@ CUresult run_add(CUcontext context, const FakeLaunch& launch, const Parameters& 
   return CUDA_SUCCESS;
 }
 
+// The same, for two members.
+CUresult run_add_all(CUcontext context, const FakeLaunch& launch, const Parameters& p) {
+  if (launch.members != 2) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = CUDA_SUCCESS;
+  for (size_t member = 0; member < 2 && result == CUDA_SUCCESS; ++member) {
+    Parameters own;
+    for (size_t i = 3 * member; i < 3 * member + 3; ++i)
+      own.emplace_back(p[0].begin() + static_cast<ptrdiff_t>(8 * i),
+                       p[0].begin() + static_cast<ptrdiff_t>(8 * i + 8));
+    own.push_back(p[1]);
+    result = run_add(context, launch, own);
+  }
+  return result;
+}
+
 // y[i] = rank of block i in its cluster
 CUresult run_rank(CUcontext context, const FakeLaunch& launch, const Parameters& p) {
   float* y = floats(context, p[0], launch.blocks);
@@ -283,6 +298,7 @@ const std::vector<FakeKernel> kKernels = {
     {"strided_copy_8", {sizeof(FakeStridedCopy)}, run_strided_copy<8>},
     {"strided_copy_16", {sizeof(FakeStridedCopy)}, run_strided_copy<16>},
     {"add_p0", {8, 8, 8, 8}, run_add},
+    {"add_all_p0", {48, 8}, run_add_all},
     {"rank_p0", {8}, run_rank},
     {"box_p0", {8, 8, 128}, run_box},
     {"slow_p0", {8, 8}, [](auto...) { return CUDA_SUCCESS; }},
@@ -640,6 +656,7 @@ CUresult func_set_attribute(CUfunction function, CUfunction_attribute attribute,
 FakeLaunch describe(const CUlaunchConfig& config, CUfunction function) {
   FakeLaunch launch{function->kernel->name, config.gridDimX, config.blockDimX,
                     config.sharedMemBytes};
+  launch.members = config.gridDimY;
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const CUlaunchAttribute& attribute = config.attrs[i];
     if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
@@ -658,7 +675,7 @@ CUresult launch_kernel_ex(const CUlaunchConfig* config, CUfunction function, voi
   if (state.at_launch) state.at_launch();
   ENTER("cuLaunchKernelEx");
   const FakeLaunch launch = describe(*config, function);
-  const bool odd = config->gridDimY != 1 || config->gridDimZ != 1 || config->blockDimY != 1 ||
+  const bool odd = config->gridDimY == 0 || config->gridDimZ != 1 || config->blockDimY != 1 ||
                    config->blockDimZ != 1 || launch.blocks % launch.cluster != 0;
   if (odd || launch.blocks == 0 || launch.threads == 0 ||
       launch.shared_bytes > static_cast<unsigned>(function->shared_bytes)) {

@@ -20,6 +20,7 @@ struct FakeLaunch {
   std::string kernel;
   unsigned blocks = 0, threads = 0, shared_bytes = 0, cluster = 1;
   bool cooperative = false, overlaps = false;
+  unsigned members = 1;
 };
 
 /// The driver's state that tests see and set; all of it before other threads use the driver.

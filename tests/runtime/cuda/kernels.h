@@ -8,7 +8,7 @@
 
 namespace braze::test {
 
-/// add_p0: z = x + y over n floats. fault_p0: writes where nothing is. slow_p0: runs for at least
+/// add_p0: z = x + y over n floats. add_all_p0: as add_p0, for two members. fault_p0: writes where nothing is. slow_p0: runs for at least
 /// `nanoseconds`.
 inline constexpr std::string_view kPlainPtx = R"(.version 7.0
 .target sm_80
@@ -31,6 +31,37 @@ inline constexpr std::string_view kPlainPtx = R"(.version 7.0
   ld.param.u64 %d2, [x];
   ld.param.u64 %d3, [y];
   ld.param.u64 %d4, [z];
+  add.s64 %d2, %d2, %d0;
+  add.s64 %d3, %d3, %d0;
+  add.s64 %d4, %d4, %d0;
+  ld.global.f32 %f0, [%d2];
+  ld.global.f32 %f1, [%d3];
+  add.f32 %f2, %f0, %f1;
+  st.global.f32 [%d4], %f2;
+  ret;
+}
+.visible .entry add_all_p0(.param .align 8 .b8 pointers[48], .param .s64 n) {
+  .reg .pred %p;
+  .reg .f32 %f<3>;
+  .reg .b32 %r<4>;
+  .reg .b64 %d<8>;
+  mov.u32 %r0, %ctaid.x;
+  mov.u32 %r1, %ntid.x;
+  mov.u32 %r2, %tid.x;
+  mov.u32 %r3, %ctaid.y;
+  mul.wide.u32 %d0, %r0, %r1;
+  cvt.u64.u32 %d1, %r2;
+  add.s64 %d0, %d0, %d1;
+  ld.param.s64 %d1, [n];
+  setp.ge.s64 %p, %d0, %d1;
+  @%p ret;
+  shl.b64 %d0, %d0, 2;
+  mul.wide.u32 %d5, %r3, 24;
+  mov.u64 %d6, pointers;
+  add.s64 %d6, %d6, %d5;
+  ld.param.u64 %d2, [%d6];
+  ld.param.u64 %d3, [%d6+8];
+  ld.param.u64 %d4, [%d6+16];
   add.s64 %d2, %d2, %d0;
   add.s64 %d3, %d3, %d0;
   add.s64 %d4, %d4, %d0;
