@@ -1,7 +1,6 @@
 // pipeline.cpp — compile(): the steps from a Graph to a Program, in order.
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -32,6 +31,8 @@
 #include "compiler/passes/split_concats.h"
 #include "compiler/passes/split_dots.h"
 #include "compiler/passes/unscatter.h"
+#include "compiler/planning/equal.h"
+#include "compiler/planning/order.h"
 #include "compiler/planning/plan.h"
 #include "compiler/tiling/check_schedule.h"
 #include "compiler/tiling/tile.h"
@@ -310,45 +311,53 @@ Artifact generate(const Kernel& kernel, const Target& target, const CompileOptio
                                             : generate_gpu(kernel, target, assembly);
 }
 
-// The text of a kernel with numbers in place of names, most of which come from labels of the user.
-std::string with_numbers(std::string_view text) {
-  const auto in_name = [&](size_t i) {
-    return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_');
-  };
-  std::string out;
-  std::unordered_map<std::string_view, size_t> numbers;
-  for (size_t i = 0; i < text.size();) {
-    out += text[i++];
-    if (out.back() != '%' || !in_name(i)) continue;
-    size_t end = i;
-    while (in_name(end) || (in_name(end + 1) && text[end] == '.')) ++end;
-    const std::string_view name = text.substr(i, end - i);
-    out += std::to_string(numbers.emplace(name, numbers.size()).first->second);
-    i = end;
+struct Launches {
+  std::vector<std::vector<size_t>> members;  // fusions; the kernel of the first serves all
+  std::vector<std::string> codes;  // equal for launches with one code; empty: a collective
+};
+
+// Decides what is launched together, and gives equal kernels the text of one of them.
+Launches launches_of(const LoopForms& forms, std::vector<CompiledFusion>& compiled,
+                     const Updates& updates, const Target& target, const CompileOptions& options) {
+  std::vector<KernelKey> keys;
+  std::vector<std::string> texts;
+  for (const CompiledFusion& fusion : compiled) {
+    keys.push_back(key_of(fusion));
+    texts.push_back(options.fuse ? keys.back().text : "");
+  }
+  Launches out{launch_order(forms, compiled, texts, updates, target), {}};
+  std::unordered_map<std::string_view, size_t> first;  // with this key
+  for (const std::vector<size_t>& members : out.members) {
+    for (const size_t k : members) {
+      // The simulator's reports name values, so there only members of a launch share a kernel.
+      const size_t equal =
+          target.simulated ? members.front() : first.emplace(keys[k].text, k).first->second;
+      if (equal != k && !keys[k].text.empty())
+        take_kernel(compiled[k], keys[k], compiled[equal], keys[equal]);
+    }
+  }
+  for (const std::vector<size_t>& members : out.members) {
+    CompiledFusion& fusion = compiled[members.front()];
+    const std::string& key = keys[members.front()].text;
+    const std::string& code = target.simulated ? fusion.name : key;
+    out.codes.push_back(key.empty() ? "" : fmt::format("{}members {}", code, members.size()));
+    if (members.size() == 1) continue;
+    fusion.kernel = joined(std::move(fusion.kernel), members.size());
+    check_after(fusion.kernel, "joining");
   }
   return out;
 }
 
-// Everything that determines the code of a kernel. The simulator's reports name values, so for the
-// simulator each kernel has its own code.
-std::string code_key(const Kernel& kernel, const Target& target) {
-  if (target.simulated) return kernel.name;
-  Kernel nameless = kernel;
-  nameless.name = "kernel";
-  nameless.schedule.clear();
-  return with_numbers(to_text(nameless));
-}
-
-// Makes code on all cores, once for all kernels that are equal except for names.
-void generate_all(std::vector<CompiledFusion>& compiled, const Target& target,
-                  const CompileOptions& options) {
-  std::unordered_map<std::string, std::vector<size_t>> kernels_of;
+// Makes code for all launches on all cores, once for those whose kernels are equal.
+void generate_all(std::vector<CompiledFusion>& compiled, const Launches& launches,
+                  const Target& target, const CompileOptions& options) {
+  std::unordered_map<std::string_view, std::vector<size_t>> kernels_of;
   std::vector<const std::vector<size_t>*> distinct;
-  for (size_t i = 0; i < compiled.size(); ++i) {
-    if (compiled[i].parameters.empty()) continue;  // a collective
-    std::vector<size_t>& equal = kernels_of[code_key(compiled[i].kernel, target)];
+  for (size_t n = 0; n < launches.members.size(); ++n) {
+    if (launches.codes[n].empty()) continue;
+    std::vector<size_t>& equal = kernels_of[launches.codes[n]];
     if (equal.empty()) distinct.push_back(&equal);
-    equal.push_back(i);
+    equal.push_back(launches.members[n].front());
   }
   parallel_for(distinct.size(), std::max(1u, std::thread::hardware_concurrency()), [&](size_t n) {
     const std::vector<size_t>& equal = *distinct[n];
@@ -478,6 +487,8 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
   for (size_t i = 0; i < compiled.size(); ++i) {
     CompiledFusion& out = compiled[i];
     static_cast<PlacedFusion&>(out) = placed[i];
+    out.name = names[i];
+    out.seconds = parts.costs[i].seconds;
     if (!is_kernel(out.fusion)) continue;
     const TilingRequest request{forms,    out.fusion,         target,
                                 names[i], updates.aliases[i], strict ? nullptr : &relaxed};
@@ -488,11 +499,17 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
       out.kernel = lower_shown(tiled.program, target, viewers);
       check_after(out.kernel, "lowering");
     });
-    show_code(out.kernel, target, options, viewers);
   }
-  generate_all(compiled, target, options);
-  Program program =
-      in_span("pass", "plan", {}, [&] { return plan(forms, compiled, updates, target); });
+  const Launches launches = in_span(
+      "pass", "order", {}, [&] { return launches_of(forms, compiled, updates, target, options); });
+  for (size_t n = 0; n < launches.members.size(); ++n) {
+    const Kernel& kernel = compiled[launches.members[n].front()].kernel;
+    if (kernel.members > 1) viewers.show("kernel", kernel, kernel.name);
+    if (!launches.codes[n].empty()) show_code(kernel, target, options, viewers);
+  }
+  generate_all(compiled, launches, target, options);
+  Program program = in_span(
+      "pass", "plan", {}, [&] { return plan(forms, compiled, launches.members, updates, target); });
   program.precision = options.precision;
   program.report = report;
   program.locations.assign(locations.begin(), locations.end());

@@ -24,7 +24,7 @@ std::string label_of(const Graph& graph, NodeId node) {
   return fmt::format("{}.{}", op_name(graph[node].op), node.index);
 }
 
-// Facts about a launch that the kernel itself states.
+// Facts about a launch that the kernel itself states. Its buffers are known.
 void describe_launch(Launch& launch, const Kernel& kernel) {
   launch.scalars = kernel.symbols;
   for (const Phase& phase : kernel.phases) {
@@ -38,9 +38,12 @@ void describe_launch(Launch& launch, const Kernel& kernel) {
                             .cluster = phase.cluster_size,
                             .resident = kernel.resident});
   }
-  for (const TensorMap& map : kernel.tensor_maps)
-    launch.tensor_maps.push_back(
-        {map.memory.index, map.dtype, map.extents, map.box, static_cast<int>(map.swizzle)});
+  const auto members = static_cast<uint32_t>(kernel.members);
+  const uint32_t of_member = static_cast<uint32_t>(launch.buffers.size()) / members;
+  for (uint32_t member = 0; member < members; ++member)
+    for (const TensorMap& map : kernel.tensor_maps)
+      launch.tensor_maps.push_back({member * of_member + map.memory.index, map.dtype, map.extents,
+                                    map.box, static_cast<int>(map.swizzle)});
   launch.name = kernel.name;
   launch.schedule = kernel.schedule;
 }
@@ -87,8 +90,13 @@ class Arena {
 class Planner {
  public:
   Planner(const LoopForms& forms, const std::vector<CompiledFusion>& fusions,
-          const Updates& updates, const Target& target)
-      : forms_(forms), graph_(forms.graph()), fusions_(fusions), updates_(updates) {
+          const std::vector<std::vector<size_t>>& launches, const Updates& updates,
+          const Target& target)
+      : forms_(forms),
+        graph_(forms.graph()),
+        fusions_(fusions),
+        launches_(launches),
+        updates_(updates) {
     program_.name = graph_.name();
     program_.target = target;
     program_.symbols = graph_.symbols();
@@ -96,12 +104,12 @@ class Planner {
   }
 
   Program run() {
-    for (size_t k = 0; k < fusions_.size(); ++k)
-      for (NodeId output : fusions_[k].fusion.outputs) writer_[output.index] = k;
+    for (const CompiledFusion& fusion : fusions_)
+      for (NodeId output : fusion.fusion.outputs) written_.insert(output.index);
     add_inputs_and_constants();
     add_outputs();
     save_sources();
-    for (size_t k : launch_order()) add_launch(k);
+    for (const std::vector<size_t>& members : launches_) add_launch(members);
     for (const auto& [from, to] : copies_) add_copy(from, to);
     place_temporaries();
     return std::move(program_);
@@ -126,7 +134,7 @@ class Planner {
     for (const CompiledFusion& fusion : fusions_)
       for (NodeId node : fusion.fusion.inputs) add_constant(node);
     for (const GraphOutput& output : graph_.outputs())
-      if (!writer_.contains(output.node.index)) add_constant(output.node);
+      if (!written_.contains(output.node.index)) add_constant(output.node);
   }
 
   uint32_t mesh_axis(const MeshAxis& axis) const {
@@ -165,7 +173,7 @@ class Planner {
         if (updates_.in_place.contains(o) != in_place) continue;
         const bool aside = output.updates && !in_place;
         const uint32_t slot = program_.outputs[o].slot;
-        if (!writer_.contains(output.node.index) || aside ||
+        if (!written_.contains(output.node.index) || aside ||
             !slot_of_.emplace(output.node.index, slot).second)
           unplaced_.emplace_back(output.node, slot);
       }
@@ -179,47 +187,38 @@ class Planner {
 
   // --- Launches -------------------------------------------------------------------------------
 
-  std::vector<size_t> launch_order() const {
-    std::vector<size_t> order;
-    enum class State : uint8_t { Waiting, Entered, Done };
-    std::vector<State> states(fusions_.size());
-    const std::function<void(size_t)> visit = [&](size_t k) {
-      if (states[k] == State::Done) return;
-      BRAZE_CHECK(states[k] == State::Waiting, "two kernels need results of each other");
-      states[k] = State::Entered;
-      for (const auto* needed : {&fusions_[k].fusion.after, &fusions_[k].fusion.inputs})
-        for (NodeId value : *needed)
-          if (const auto found = writer_.find(value.index); found != writer_.end())
-            visit(found->second);
-      for (const auto& [reader, writer] : updates_.orders)
-        if (writer == k) visit(reader);
-      states[k] = State::Done;
-      order.push_back(k);
-    };
-    for (size_t k = 0; k < fusions_.size(); ++k) visit(k);
-    return order;
-  }
-
-  void add_launch(size_t k) {
-    const CompiledFusion& compiled = fusions_[k];
+  void add_launch(const std::vector<size_t>& members) {
+    const CompiledFusion& compiled = fusions_[members.front()];
     const NodeId first = compiled.fusion.nodes.front();
     if (const auto* op = graph_[first].as<CollectiveOp>()) return add_collective(first, *op);
-    std::vector<uint32_t> slots;
-    for (NodeId node : compiled.parameters) slots.push_back(slot_of(node));
     Launch launch;
     launch.artifact = artifact_of(compiled.code);
-    for (const Memory& memory : compiled.kernel.memories) {
+    for (const size_t k : members) {
+      if (members.size() > 1) launch.members.push_back(fusions_[k].name);
+      add_buffers(fusions_[k], compiled.kernel, launch);
+    }
+    describe_launch(launch, compiled.kernel);
+    std::set<uint32_t> read;
+    for (const size_t k : members) add_work(fusions_[k], read, launch);
+    program_.launches.push_back(std::move(launch));
+  }
+
+  void add_buffers(const CompiledFusion& fusion, const Kernel& kernel, Launch& launch) {
+    for (NodeId node : fusion.parameters) launch.buffers.push_back(slot_of(node));
+    for (const Memory& memory : kernel.memories) {
       if (memory.space != MemorySpace::Workspace) continue;
       const uint32_t slot = add_slot({Slot::Kind::Temporary,
                                       0,
                                       {memory.dtype, Shape(memory.shape)},
                                       0,
-                                      compiled.kernel.name + "." + memory.name});
+                                      fusion.name + "." + memory.name});
       if (memory.zeroed) launch.zeroed.push_back(slot);
-      slots.push_back(slot);
+      launch.buffers.push_back(slot);
     }
-    launch.buffers = std::move(slots);
-    describe_launch(launch, compiled.kernel);
+  }
+
+  // What a launch computes for one of its members. `read` are the inputs of those before.
+  void add_work(const CompiledFusion& compiled, std::set<uint32_t>& read, Launch& launch) const {
     for (NodeId node : compiled.fusion.nodes) launch.ops.push_back(op_text(node));
     // Of what terms are placed in where it lies, only their places are touched; terms that take the
     // place of what is there do not read it.
@@ -241,7 +240,7 @@ class Planner {
       for (const MemoryAccess& load : traced.loads) loaded[load.node.index] += elements;
     }
     for (NodeId node : compiled.fusion.inputs) {
-      if (node == updated) continue;
+      if (node == updated || !read.insert(node.index).second) continue;
       // Of what is sliced, or gathered from, less than all may be read.
       const TensorType& type = graph_[node].type;
       const auto asked = loaded.find(node.index);
@@ -256,7 +255,6 @@ class Planner {
                                   ? bytes_of(type)
                                   : touched * static_cast<int64_t>(size_of(type.dtype));
     }
-    program_.launches.push_back(std::move(launch));
   }
 
   uint32_t artifact_of(const std::shared_ptr<const Artifact>& code) {
@@ -300,7 +298,7 @@ class Planner {
     for (const auto& [node, to] : unplaced_) {
       if (graph_[node].type.shape.numel().range().max == 0) continue;
       const uint32_t from = slot_of(node);
-      const bool source = !writer_.contains(node.index);
+      const bool source = !written_.contains(node.index);
       const bool updates = program_.outputs[program_.slots[to].index].updates.has_value();
       if (!source) {
         copies_.emplace_back(from, to);
@@ -372,9 +370,10 @@ class Planner {
   const LoopForms& forms_;
   const Graph& graph_;
   const std::vector<CompiledFusion>& fusions_;
+  const std::vector<std::vector<size_t>>& launches_;
   const Updates& updates_;
   Program program_;
-  std::map<uint32_t, size_t> writer_;     // node -> the fusion that computes it
+  std::set<uint32_t> written_;            // nodes that some fusion computes
   std::map<uint32_t, uint32_t> slot_of_;  // node -> slot
   std::map<const Artifact*, uint32_t> artifact_of_;
   std::vector<std::pair<NodeId, uint32_t>>
@@ -385,8 +384,9 @@ class Planner {
 }  // namespace
 
 Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions,
-             const Updates& updates, const Target& target) {
-  return Planner(forms, fusions, updates, target).run();
+             const std::vector<std::vector<size_t>>& launches, const Updates& updates,
+             const Target& target) {
+  return Planner(forms, fusions, launches, updates, target).run();
 }
 
 namespace codes {
@@ -403,6 +403,10 @@ Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifac
   };
   for (const ValueId scalar : signature.scalar_parameters)
     refuse(signature[scalar].name, "is a scalar, which a program cannot pass");
+  if (kernel.members > 1)
+    fail(codes::kKernelParameter,
+         fmt::format("kernel @{} has {} members, but a program of one kernel has memory for one",
+                     kernel.name, kernel.members));
   Program program;
   program.name = signature.name;
   program.target = target;

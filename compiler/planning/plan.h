@@ -13,16 +13,19 @@ namespace braze {
 
 /// One Fusion with its code.
 struct CompiledFusion : PlacedFusion {
+  std::string name;                ///< of the kernel, unique in the program
+  double seconds = 0;              ///< the estimated time of its launch; 0: unknown
   std::vector<NodeId> parameters;  ///< nodes of the kernel's memory parameters
   Kernel kernel;
   std::shared_ptr<const Artifact> code;  ///< shared by all kernels that are equal except for names
 };
 
 /// Makes the Program. It gives memory to every value that needs some, updates in place where no
-/// reader is left, packs temporaries into one arena, and orders the launches. `fusions` must be in
-/// an order in which they can run.
+/// reader is left, and packs temporaries into one arena. `launches` says which fusions each launch
+/// runs (order.h): the kernel and the code of the first of them serve all.
 Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions,
-             const Updates& updates, const Target& target);
+             const std::vector<std::vector<size_t>>& launches, const Updates& updates,
+             const Target& target);
 
 /// Makes the Program of a single kernel, whose parameters are the inputs and outputs. `signature`
 /// has their shapes; it is the kernel itself, or the tile program from which the kernel was made.

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "braze/compile.h"
 #include "ir/code/text.h"
@@ -31,10 +33,28 @@ class TileTexts {
     };
   }
 
-  /// The compiled program with tile programs in place of kernels.
+  /// The compiled program with tile programs in place of kernels, each of which is a launch.
   Program in(Program program) const {
-    for (Artifact& artifact : program.artifacts)
-      artifact = {"tile", artifact.kernel, tiles_.at(artifact.kernel), {}};
+    std::vector<Launch> launches;
+    for (const Launch& launch : program.launches) {
+      if (!launch.is_kernel()) {
+        launches.push_back(launch);
+        continue;
+      }
+      const std::string& name = launch.members.empty() ? launch.name : launch.members[0];
+      program.artifacts[launch.artifact] = {"tile", name, tiles_.at(name), {}};
+      const size_t count = launch.buffers.size() / launch.member_count();
+      for (size_t member = 0; member < launch.member_count(); ++member) {
+        Launch& one = launches.emplace_back(launch);
+        const auto first = launch.buffers.begin() + static_cast<ptrdiff_t>(member * count);
+        one.members.clear();
+        one.buffers.assign(first, first + static_cast<ptrdiff_t>(count));
+        std::erase_if(one.zeroed, [&](uint32_t slot) {
+          return std::ranges::find(one.buffers, slot) == one.buffers.end();
+        });
+      }
+    }
+    program.launches = std::move(launches);
     return program;
   }
 

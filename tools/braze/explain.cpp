@@ -78,6 +78,9 @@ void print_launch(const Program& program, const Launch& launch) {
   fmt::print("  {} read, {} written, {} flops, instances {}\n",
              amount(launch.bytes_read, bytes_text), amount(launch.bytes_written, bytes_text),
              amount(launch.flops, flops_text), instances_text(launch));
+  if (!launch.members.empty())
+    fmt::print("  {} equal kernels in one launch: {}\n", launch.members.size(),
+               join(launch.members, ", ", std::identity()));
   const Artifact& artifact = program.artifacts[launch.artifact];
   fmt::print("  code {} {}{}\n", artifact.format, bytes_text(artifact.code.size()),
              artifact.maker.empty() ? "" : " by " + artifact.maker);
@@ -116,11 +119,13 @@ std::string facts_json(const Program& program, const Launch& launch) {
 }
 
 std::string launch_json(const Program& program, const Launch& launch) {
-  std::vector<std::string> ops, instances;
+  std::vector<std::string> ops, instances, members;
   for (const std::string& op : op_texts(program, launch)) ops.push_back(json::string(op));
   for (const Expr& e : launch.instances) instances.push_back(json::string(e.to_string()));
+  for (const std::string& member : launch.members) members.push_back(json::string(member));
   return json::object({{"kernel", json::string(launch.name)},
                        {"copy", json::boolean(launch.artifact == Launch::kCopy)},
+                       {"members", json::array(members)},
                        {"ops", json::array(ops)},
                        {"bytes_read", json::string(launch.bytes_read.to_string())},
                        {"bytes_written", json::string(launch.bytes_written.to_string())},

@@ -104,7 +104,9 @@ std::string flops_text(uint64_t flops) {
 }
 
 std::string instances_text(const Launch& launch) {
-  return join(launch.instances, " then ", [](const Expr& e) { return e.to_string(); });
+  const std::string of_one =
+      join(launch.instances, " then ", [](const Expr& e) { return e.to_string(); });
+  return launch.members.empty() ? of_one : fmt::format("{} x ({})", launch.members.size(), of_one);
 }
 
 }  // namespace braze::tool

@@ -92,15 +92,22 @@ std::string bar(double part, double whole) {
 /// One kernel or copy, with all that is known of its time.
 struct Row {
   const Launch* launch = nullptr;
-  const FusedKernel* fused = nullptr;  ///< null: a copy, or an interpreted graph
+  std::vector<const FusedKernel*> fused = {};  ///< empty: a copy, or an interpreted graph
   const Timing* timing = nullptr;
   size_t index = 0;
   double bytes = 0, flops = 0;
 
-  /// Measured where that was done, else estimated.
-  double seconds() const {
-    return timing ? timing->quantile(0.5) : fused ? fused->cost.seconds : 0;
+  bool computes(const std::string& value) const {
+    return std::ranges::any_of(
+        fused, [&](const FusedKernel* kernel) { return kernel->values.contains(value); });
   }
+  double estimated() const {
+    double seconds = 0;
+    for (const FusedKernel* kernel : fused) seconds += kernel->cost.seconds;
+    return seconds;
+  }
+  /// Measured where that was done, else estimated.
+  double seconds() const { return timing ? timing->quantile(0.5) : estimated(); }
 };
 
 class Page {
@@ -116,8 +123,10 @@ class Page {
       timings[data.timings.of[i].name] = &data.timings.of[i];
     for (const Launch& launch : program_.launches) {
       Row row{.launch = &launch, .index = rows_.size()};
-      if (const auto found = fused.find(launch.name); found != fused.end())
-        row.fused = found->second;
+      const std::vector<std::string> one{launch.name};
+      for (const std::string& name : launch.members.empty() ? one : launch.members)
+        if (const auto found = fused.find(name); found != fused.end())
+          row.fused.push_back(found->second);
       if (const auto found = timings.find(launch.name); found != timings.end())
         row.timing = found->second;
       row.bytes = static_cast<double>(data.sizes(launch.bytes_read)) +
@@ -222,7 +231,7 @@ class Page {
     constexpr int kWidth = 230, kHeight = 46, kAcross = 24, kDown = 34;
     std::map<const FusedKernel*, const Row*> row_of;
     for (const Row& row : rows_)
-      if (row.fused) row_of[row.fused] = &row;
+      for (const FusedKernel* kernel : row.fused) row_of[kernel] = &row;
     std::vector<int> depth(fused.size()), column(fused.size()), used;
     for (size_t i = 0; i < fused.size(); ++i) {
       for (const size_t producer : fused[i].reads)
@@ -270,8 +279,9 @@ class Page {
   // The share of the machine's speed that a kernel reaches, for memory and for arithmetic.
   std::string memory_share(const Row& row) const {
     if (row.timing) return percent(row.timing->least, row.seconds());
-    return row.fused ? percent(row.bytes / program_.target.memory_bytes_per_second, row.seconds())
-                     : "";
+    return row.fused.empty()
+               ? ""
+               : percent(row.bytes / program_.target.memory_bytes_per_second, row.seconds());
   }
   std::string arithmetic_share(const Row& row) const {
     const double most = data_.timings.has_machine ? data_.timings.machine.flops_per_second
@@ -291,7 +301,7 @@ class Page {
           row.seconds() > 0 ? esc(seconds_text(row.seconds())) : "", percent(row.seconds(), total_),
           bar(row.seconds(), total_));
       if (measured_)
-        put("<td class=n>{}", row.fused ? esc(seconds_text(row.fused->cost.seconds)) : "");
+        put("<td class=n>{}", row.fused.empty() ? "" : esc(seconds_text(row.estimated())));
       put("<td class=n>{}<td class=n>{}<td class=n>{:.3g}<td class=n>{}\n",
           bytes_text(static_cast<uint64_t>(row.bytes)), memory_share(row), row.flops,
           arithmetic_share(row));
@@ -316,7 +326,11 @@ class Page {
         esc(amount(launch.flops, flops_text)), esc(instances_text(launch)));
     if (!launch.schedule.empty())
       put("<p>Schedule <code class=schedule>{}</code></p>\n", esc(launch.schedule));
-    if (row.fused) put("<p>Estimated {}</p>\n", esc(row.fused->cost.to_string()));
+    if (!launch.members.empty())
+      put("<p>{} equal kernels in one launch: <code>{}</code></p>\n", launch.members.size(),
+          esc(join(launch.members, ", ", std::identity())));
+    for (const FusedKernel* fused : row.fused)
+      put("<p>Estimated {}</p>\n", esc(fused->cost.to_string()));
     if (!copy) {
       const Artifact& artifact = program_.artifacts[launch.artifact];
       put("<p>Code: {}, {}{}</p>\n", esc(artifact.format),
@@ -333,10 +347,10 @@ class Page {
           known ? place(where) : "");
     }
     put("</table>\n");
-    if (row.fused) {
+    if (!row.fused.empty()) {
       std::vector<const Edge*> edges;
       for (const Edge& edge : data_.explanation.edges)
-        if (row.fused->values.contains(edge.consumer)) edges.push_back(&edge);
+        if (row.computes(edge.consumer)) edges.push_back(&edge);
       edge_table(edges);
     }
     put("</div></details>\n");
@@ -373,9 +387,8 @@ class Page {
   void rest_of_edges() {
     std::vector<const Edge*> rest;
     for (const Edge& edge : data_.explanation.edges)
-      if (std::none_of(rows_.begin(), rows_.end(), [&](const Row& row) {
-            return row.fused && row.fused->values.contains(edge.consumer);
-          }))
+      if (std::none_of(rows_.begin(), rows_.end(),
+                       [&](const Row& row) { return row.computes(edge.consumer); }))
         rest.push_back(&edge);
     if (rest.empty()) return;
     put("<details class=kernel><summary>edges to values that no kernel computes</summary><div>\n");

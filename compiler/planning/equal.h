@@ -1,0 +1,27 @@
+// equal.h — which kernels are equal except for names and the order of their parameters.
+//
+// Names come from labels of the user and from their clashes, and the order of parameters is that of
+// the nodes in the graph. Neither changes the code. Equal kernels are compiled once.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/planning/plan.h"
+
+namespace braze {
+
+/// What determines the code of a kernel.
+struct KernelKey {
+  std::string text;  ///< with numbers in place of names; empty for a collective
+  /// Numbers of the memories that are parameters, in the order in which the code uses them.
+  std::vector<size_t> parameters;
+};
+KernelKey key_of(const CompiledFusion& fusion);
+
+/// Gives `fusion` the kernel of `other`, whose key has the same text, and puts its parameters into
+/// the order of that one. Names and schedule stay.
+void take_kernel(CompiledFusion& fusion, KernelKey& key, const CompiledFusion& other,
+                 const KernelKey& other_key);
+
+}  // namespace braze

@@ -1,0 +1,255 @@
+#include "compiler/planning/order.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "ir/kernel/verify.h"
+#include "ir/support/text.h"
+#include "ir/target/occupancy.h"
+
+namespace braze {
+
+namespace {
+
+// By this share more memory may be alive at one place than without joining. What fits into the
+// nearest cache counts for nothing.
+constexpr double kMoreMemory = 0.125;
+// A kernel that runs for less than so many times the price of a launch is worth joining to others,
+// even if it fills the machine.
+constexpr double kShortRun = 4;
+// So many kernels can be found not to fit beside the first before no more are tried.
+constexpr int kMostRefusals = 32;
+
+double most(const Expr& e) { return static_cast<double>(std::max<int64_t>(e.range().max, 0)); }
+
+double bytes_of(const TensorType& type) {
+  double bytes = static_cast<double>(size_of(type.dtype));
+  for (const Expr& extent : type.shape.dims()) bytes *= most(extent);
+  return bytes;
+}
+
+// Whether a launch of this kernel alone leaves a part of the machine idle, at any sizes.
+bool leaves_room(const Kernel& kernel, const Target& target) {
+  const double cores = std::max(target.cores, 1);
+  return std::ranges::all_of(kernel.phases, [&](const Phase& phase) {
+    double blocks = static_cast<double>(phase.cluster_size);
+    for (const GridAxis& axis : phase.grid) blocks *= most(axis.extent);
+    const int64_t at_once =
+        phase.block > 0
+            ? resident_blocks(target, {phase.block, phase.registers, phase.shared_bytes})
+            : 1;
+    return blocks < cores * static_cast<double>(at_once);
+  });
+}
+
+class Order {
+ public:
+  Order(const LoopForms& forms, const std::vector<CompiledFusion>& fusions,
+        const std::vector<std::string>& keys, const Updates& updates, const Target& target)
+      : graph_(forms.graph()),
+        fusions_(fusions),
+        keys_(keys),
+        target_(target),
+        needs_(fusions.size()),
+        users_(fusions.size()),
+        place_(fusions.size()) {
+    std::map<uint32_t, size_t> writer;
+    for (size_t k = 0; k < fusions.size(); ++k)
+      for (NodeId output : fusions[k].fusion.outputs) writer[output.index] = k;
+    for (size_t k = 0; k < fusions.size(); ++k)
+      for (const auto* needed : {&fusions[k].fusion.after, &fusions[k].fusion.inputs})
+        for (NodeId value : *needed)
+          if (const auto found = writer.find(value.index); found != writer.end())
+            needs_[k].push_back(found->second);
+    for (const auto& [reader, overwriter] : updates.orders) needs_[overwriter].push_back(reader);
+    for (size_t k = 0; k < fusions.size(); ++k)
+      for (const size_t needed : needs_[k]) users_[needed].push_back(k);
+    note_values();
+  }
+
+  std::vector<std::vector<size_t>> run() {
+    const std::vector<size_t> order = sorted();
+    for (size_t i = 0; i < order.size(); ++i) place_[order[i]] = kFirst + i;
+    const double bytes = peak();
+    most_bytes_ = bytes + std::max(bytes * kMoreMemory, static_cast<double>(target_.l1_bytes));
+    std::map<std::string_view, std::vector<size_t>> equal;
+    std::vector<std::string_view> keys;
+    for (const size_t k : order) {
+      if (keys_[k].empty() || !is_worth_joining(k)) continue;
+      std::vector<size_t>& list = equal[keys_[k]];
+      if (list.empty()) keys.emplace_back(keys_[k]);
+      list.push_back(k);
+    }
+    for (const std::string_view key : keys) join_all(std::move(equal[key]));
+    std::vector<std::vector<size_t>> launches(order.size());
+    for (const size_t k : order) launches[place_[k] - kFirst].push_back(k);
+    std::erase_if(launches, [](const auto& launch) { return launch.empty(); });
+    return launches;
+  }
+
+ private:
+  static constexpr size_t kFirst = 1;  // 0 is before all launches
+
+  // Every fusion after those that it needs, else as they came.
+  std::vector<size_t> sorted() const {
+    std::vector<size_t> order;
+    enum class State : uint8_t { Waiting, Entered, Done };
+    std::vector<State> states(fusions_.size());
+    const std::function<void(size_t)> visit = [&](size_t k) {
+      if (states[k] == State::Done) return;
+      BRAZE_CHECK(states[k] == State::Waiting, "two kernels need results of each other");
+      states[k] = State::Entered;
+      for (const size_t needed : needs_[k]) visit(needed);
+      states[k] = State::Done;
+      order.push_back(k);
+    };
+    for (size_t k = 0; k < fusions_.size(); ++k) visit(k);
+    return order;
+  }
+
+  bool is_worth_joining(size_t k) const {
+    const CompiledFusion& fusion = fusions_[k];
+    if (fusion.kernel.resident) return false;
+    // The estimate counts a launch too. There is none for a kernel that nothing else could join.
+    const bool is_short =
+        fusion.seconds > 0 && fusion.seconds < (kShortRun + 1) * target_.launch_seconds;
+    return is_short || leaves_room(fusion.kernel, target_);
+  }
+
+  // --- Joining --------------------------------------------------------------------------------
+
+  // `kernels` are equal, and stand in their order.
+  void join_all(std::vector<size_t> kernels) {
+    while (kernels.size() > 1) {
+      std::vector<size_t> members{kernels.front()}, others;
+      int refusals = 0;
+      for (size_t i = 1; i < kernels.size(); ++i) {
+        members.push_back(kernels[i]);
+        if (refusals < kMostRefusals && has_room(members) && common_place(members)) continue;
+        members.pop_back();
+        others.push_back(kernels[i]);
+        ++refusals;
+      }
+      // Fewer members keep less memory alive.
+      while (members.size() > 1 && !join(members)) {
+        const auto half = members.begin() + static_cast<ptrdiff_t>((members.size() + 1) / 2);
+        others.insert(others.end(), half, members.end());
+        members.erase(half, members.end());
+        std::ranges::sort(others, {}, [&](size_t k) { return place_[k]; });
+      }
+      kernels = std::move(others);
+    }
+  }
+
+  // The last place of a member that is behind everything that any of them needs, and before
+  // everything that needs any of them. Nothing between two members depends on one and is needed by
+  // the other then.
+  std::optional<size_t> common_place(const std::vector<size_t>& members) const {
+    size_t after = 0, before = SIZE_MAX;
+    for (const size_t k : members) {
+      for (const size_t needed : needs_[k]) {
+        if (contains(members, needed)) return std::nullopt;
+        after = std::max(after, place_[needed]);
+      }
+      for (const size_t user : users_[k]) before = std::min(before, place_[user]);
+    }
+    std::optional<size_t> last;
+    for (const size_t k : members)
+      if (place_[k] > after && place_[k] < before) last = std::max(last.value_or(0), place_[k]);
+    return last;
+  }
+
+  bool has_room(const std::vector<size_t>& members) const {
+    const auto count = static_cast<int64_t>(members.size());
+    const Kernel& kernel = fusions_[members.front()].kernel;
+    return count <= kMostMembers && (target_.kind != TargetKind::Gpu ||
+                                     parameter_bytes(kernel, count) <= kMostParameterBytes);
+  }
+
+  // False, and nothing changes, if too much memory would be alive at the same time.
+  bool join(const std::vector<size_t>& members) {
+    const size_t place = *common_place(members);
+    std::vector<size_t> before;
+    for (const size_t k : members) before.push_back(std::exchange(place_[k], place));
+    if (peak() <= most_bytes_) return true;
+    for (size_t i = 0; i < members.size(); ++i) place_[members[i]] = before[i];
+    return false;
+  }
+
+  static bool contains(const std::vector<size_t>& list, size_t k) {
+    return std::ranges::find(list, k) != list.end();
+  }
+
+  // --- Memory ---------------------------------------------------------------------------------
+
+  // A value that is alive from its writer to its last reader. A workspace has no reader.
+  struct Life {
+    double bytes = 0;
+    size_t writer = 0;
+    std::vector<size_t> readers = {};
+  };
+
+  void note_values() {
+    std::map<uint32_t, size_t> found;
+    for (size_t k = 0; k < fusions_.size(); ++k) {
+      for (NodeId node : fusions_[k].fusion.outputs) {
+        found[node.index] = lives_.size();
+        lives_.push_back({bytes_of(graph_[node].type), k});
+      }
+      for (const Memory& memory : fusions_[k].kernel.memories)
+        if (memory.space == MemorySpace::Workspace)
+          lives_.push_back({bytes_of({memory.dtype, Shape(memory.shape)}), k});
+    }
+    for (size_t k = 0; k < fusions_.size(); ++k)
+      for (NodeId node : fusions_[k].fusion.inputs)
+        if (const auto life = found.find(node.index); life != found.end())
+          lives_[life->second].readers.push_back(k);
+    // Results have memory of their own all the time.
+    for (const GraphOutput& output : graph_.outputs())
+      if (const auto life = found.find(output.node.index); life != found.end())
+        lives_[life->second].bytes = 0;
+  }
+
+  // The most bytes that are alive at one place.
+  double peak() const {
+    std::vector<double> change(fusions_.size() + kFirst + 1);
+    for (const Life& life : lives_) {
+      size_t last = place_[life.writer];
+      for (const size_t reader : life.readers) last = std::max(last, place_[reader]);
+      change[place_[life.writer]] += life.bytes;
+      change[last + 1] -= life.bytes;
+    }
+    double alive = 0, most_alive = 0;
+    for (const double bytes : change) most_alive = std::max(most_alive, alive += bytes);
+    return most_alive;
+  }
+
+  const Graph& graph_;
+  const std::vector<CompiledFusion>& fusions_;
+  const std::vector<std::string>& keys_;
+  const Target& target_;
+  std::vector<std::vector<size_t>> needs_, users_;  // of a fusion
+  std::vector<size_t> place_;                       // of a fusion: members of a launch have one
+  std::vector<Life> lives_;
+  double most_bytes_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::vector<size_t>> launch_order(const LoopForms& forms,
+                                              const std::vector<CompiledFusion>& fusions,
+                                              const std::vector<std::string>& keys,
+                                              const Updates& updates, const Target& target) {
+  return Order(forms, fusions, keys, updates, target).run();
+}
+
+Kernel joined(Kernel kernel, size_t members) {
+  kernel.members = static_cast<int64_t>(members);
+  kernel.name += fmt::format("_x{}", members);
+  return kernel;
+}
+
+}  // namespace braze
