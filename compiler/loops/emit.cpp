@@ -83,7 +83,9 @@ void TreeEmitter::phase(const LoopRegion& items) {
     for (size_t i = 0; i < grid_->levels.size(); ++i)
       grid_turns_[i] = add_axis(turn_name(grid_->levels[i].axis), grid_turns_[i]);
   else if (grid_ || tree_.roles)
-    block_ = add_axis("t", persistent_ > 0 ? Expr(persistent_) : tiles_);
+    // Blocks beyond the known number of tiles would find nothing to do.
+    block_ = add_axis(
+        "t", persistent_ > 0 && !proves_at_most(tiles_, persistent_) ? Expr(persistent_) : tiles_);
   if (persistent_ > 0) {
     for (Expr& turns : grid_turns_) turns = builder_.let("turns", turns);
     tiles_ = builder_.let("tiles", tiles_);
