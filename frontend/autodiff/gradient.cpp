@@ -558,7 +558,7 @@ class Backward {
   void visit(const DotOp& op) {
     // The gradient has the result's axes: batch, free left, free right. The free axes of one
     // operand contract with those of that operand. Then the axes are put back into the order of the
-    // other operand.
+    // other operand, by the order of the factors if that is enough.
     const size_t batch = op.batch_left.size();
     const Axes64 free_left =
         other_axes(operand_type(0).shape.rank(), op.batch_left, op.contract_left);
@@ -585,19 +585,33 @@ class Backward {
     for (size_t i = 0; i < other_free.size(); ++i)
       back.contract_left.push_back(static_cast<int64_t>(other_at + i));
     back.contract_right = other_free;
-    const NodeId product = build::dot(graph_, convert(g_, x.dtype), node_.operands[1 - side], back,
-                                      std::nullopt, where());
+    NodeId left = convert(g_, x.dtype), right = node_.operands[1 - side];
     // The product's axes: batch, this side's free axes, the other's contracted axes in its order.
-    Axes64 holds = batch;
-    holds.insert(holds.end(), free.begin(), free.end());
+    // If the factors stand the other way round, so do the last two.
+    Axes64 contracted;
     for (const int64_t axis : sorted(other_contract)) {
       const auto pair = std::find(other_contract.begin(), other_contract.end(), axis);
-      holds.push_back(contract[static_cast<size_t>(pair - other_contract.begin())]);
+      contracted.push_back(contract[static_cast<size_t>(pair - other_contract.begin())]);
     }
+    const Axes64 swapped = joined(batch, contracted, free);
+    const bool swaps = std::is_sorted(swapped.begin(), swapped.end());
+    if (swaps) {
+      std::swap(left, right);
+      std::swap(back.batch_left, back.batch_right);
+      std::swap(back.contract_left, back.contract_right);
+    }
+    const NodeId product = build::dot(graph_, left, right, back, std::nullopt, where());
+    const Axes64 holds = swaps ? swapped : joined(batch, free, contracted);
+    if (std::is_sorted(holds.begin(), holds.end())) return product;
     Axes64 permutation(holds.size());
     for (size_t i = 0; i < holds.size(); ++i) permutation[at(holds[i])] = static_cast<int64_t>(i);
-    if (std::is_sorted(permutation.begin(), permutation.end())) return product;
     return build::transpose(graph_, product, permutation, where());
+  }
+
+  static Axes64 joined(Axes64 first, const Axes64& second, const Axes64& third) {
+    first.insert(first.end(), second.begin(), second.end());
+    first.insert(first.end(), third.begin(), third.end());
+    return first;
   }
 
   static Axes64 sorted(Axes64 axes) {
