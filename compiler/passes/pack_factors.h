@@ -9,6 +9,7 @@ namespace braze {
 /// not the innermost ones, for machines whose matrix units can read tf32 only along those. Fusion
 /// leaves the transposed factors in memory. What windows show of each row of a large 16-bit product
 /// becomes a row of whole 16 bytes, with zeros at its end, so that asynchronous copies can read it.
+/// The rows of other factors of such products do too, if each of their elements is used often.
 Graph pack_factors(const Graph& graph);
 
 }  // namespace braze

@@ -239,6 +239,9 @@ class Planner {
       launch.flops += elements * Expr(static_cast<int64_t>(traced.flops));
       for (const MemoryAccess& load : traced.loads) loaded[load.node.index] += elements;
     }
+    // A cascade has no passes: it is computed as the graph says, but in another order.
+    if (compiled.space.passes.empty())
+      for (NodeId node : compiled.fusion.nodes) launch.flops += operations_of(node);
     for (NodeId node : compiled.fusion.inputs) {
       if (node == updated || !read.insert(node.index).second) continue;
       // Of what is sliced, or gathered from, less than all may be read.
@@ -255,6 +258,19 @@ class Planner {
                                   ? bytes_of(type)
                                   : touched * static_cast<int64_t>(size_of(type.dtype));
     }
+  }
+
+  // Of the node by itself, without conversions.
+  Expr operations_of(NodeId node) const {
+    const LoopForm* form = forms_.find(node);
+    if (!form) return 0;
+    const auto computes = [](const BodyStep& s) {
+      return s.kind == BodyStep::Kind::Apply && s.op != ElementwiseOp::convert;
+    };
+    Expr out = std::ranges::count_if(form->body, computes) + (form->reduces() ? 1 : 0);
+    for (const auto* extents : {&form->domain, &form->reduction})
+      for (const Expr& extent : *extents) out *= extent;
+    return out;
   }
 
   uint32_t artifact_of(const std::shared_ptr<const Artifact>& code) {

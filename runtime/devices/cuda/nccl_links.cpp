@@ -268,13 +268,18 @@ class NcclPart : public Together {
     comms_->refuse_if_aborted();
     driver_.wait_for(queue_.get(), *driver_.fence(nullptr));
     const auto stream = static_cast<CUstream>(queue_->native());
-    {
+    try {
       const DeviceSpan span(driver_, Lane::Together, name(bunch[0].what.kind), bytes,
                             [&] { return driver_.start_stopwatch(queue_.get()); });
       Group group(bunch.size() > 1);
       for (const CollectiveArguments& a : bunch)
         if (a.count > 0) issue(a, seats_[a.what.axis], stream);
       group.end();
+    } catch (...) {
+      // Another part may have failed meanwhile and freed the communicators. Then its error is the
+      // reason.
+      comms_->refuse_if_aborted();
+      throw;
     }
     return driver_.fence(queue_.get());
   }
