@@ -10,4 +10,4 @@ step wheel cmake --build --preset release --target wheel
 wheel=$(ls -t build/release/wheel/braze-*.whl | head -n 1)
 echo
 echo "$(du -h "$wheel" | cut -f1) $wheel"
-echo "install it: python3 -m venv ~/braze && ~/braze/bin/pip install numpy $wheel"
+echo "install it: python3 -m venv ~/braze-python && ~/braze-python/bin/pip install numpy $wheel"

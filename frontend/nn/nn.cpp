@@ -133,12 +133,26 @@ void check_labels(const char* op, const Tensor& logits, const Tensor& labels) {
         .fix = "give integers in the shape of the logits without the last axis"});
 }
 
+/// A parameter along the last axis of a value must have just that axis. Others would broadcast, and
+/// a layer with swapped parameters would train.
+void check_last_axis(const char* op, const char* name, const Tensor& parameter, const Tensor& x) {
+  if (x.rank() > 0 && parameter.rank() == 1 && parameter.dim(0) == x.dim(-1)) return;
+  fail(codes::kShapeMismatch,
+       fmt::format("{}: {} {} does not fit the last axis of {}", op, name, parameter.to_string(),
+                   x.to_string()),
+       {.location = detail::place(Where::current()),
+        .node = op,
+        .fix = "give one element for each element of the last axis"});
+}
+
 }  // namespace
 
 Tensor linear(const Weights& layer, const Tensor& x, Where where) {
   const detail::Place place(where, "linear");
   const Tensor product = dot(x, layer.at("weight"));
-  return layer.contains("bias") ? product + layer.at("bias") : product;
+  if (!layer.contains("bias")) return product;
+  check_last_axis("linear", "bias", layer.at("bias"), product);
+  return product + layer.at("bias");
 }
 
 Tensor mlp(const Weights& layers, const Tensor& x, const std::function<Tensor(Tensor)>& activation,
@@ -207,6 +221,8 @@ Tensor accuracy(const Tensor& logits, const Tensor& labels, Where where) {
 Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, double epsilon,
                   Where where) {
   const detail::Place place(where, "layer_norm");
+  check_last_axis("layer_norm", "scale", scale, x);
+  check_last_axis("layer_norm", "shift", shift, x);
   const Tensor wide = widen(x);
   const Tensor centered = wide - mean(wide, -1, true);
   const Tensor normal = centered * rsqrt(mean(square(centered), -1, true) + epsilon);
@@ -215,6 +231,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, dou
 
 Tensor rms_norm(const Tensor& x, const Tensor& scale, double epsilon, Where where) {
   const detail::Place place(where, "rms_norm");
+  check_last_axis("rms_norm", "scale", scale, x);
   const Tensor wide = widen(x);
   const Tensor normal = wide * rsqrt(mean(square(wide), -1, true) + epsilon);
   return cast(normal * widen(scale), x.dtype());

@@ -145,8 +145,16 @@ Managed* lend(const Array& array) {
 
 }  // namespace
 
+namespace {
+
+void refuse_nothing(const void* tensor) {
+  if (!tensor) fail(codes::kDlpack, "the tensor is a null pointer", {.fix = "give a tensor"});
+}
+
+}  // namespace
+
 Array from_dlpack(DLManagedTensorVersioned* tensor, bool may_copy) {
-  BRAZE_CHECK(tensor != nullptr, "a tensor");
+  refuse_nothing(tensor);
   if (tensor->version.major != DLPACK_MAJOR_VERSION) {
     const uint32_t major = tensor->version.major;
     deleter_of(tensor)();
@@ -157,7 +165,7 @@ Array from_dlpack(DLManagedTensorVersioned* tensor, bool may_copy) {
 }
 
 Array from_dlpack(DLManagedTensor* tensor, bool may_copy) {
-  BRAZE_CHECK(tensor != nullptr, "a tensor");
+  refuse_nothing(tensor);
   return import(tensor->dl_tensor, deleter_of(tensor), may_copy);
 }
 

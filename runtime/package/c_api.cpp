@@ -207,6 +207,15 @@ Array borrow(const braze_memory& pointer) {
   return Array::borrow(std::move(memory));
 }
 
+/// Makes the array first, which takes over what it is made of: that is then released even if nobody
+/// can have the array.
+void give(braze_array** out, const std::function<Array()>& make) {
+  if (out) *out = nullptr;
+  Array array = make();
+  braze_array*& result = need(out, "out");
+  result = new braze_array(std::move(array));
+}
+
 const char* at(const std::vector<braze_function::Tensor>& tensors, size_t index,
                std::string braze_function::Tensor::*what) {
   return index < tensors.size() ? (tensors[index].*what).c_str() : nullptr;
@@ -283,8 +292,8 @@ const char* braze_device_name(size_t index) {
 }
 
 const char* braze_default_device(void) {
-  guarded([&] { default_device_name = default_device().name(); });
-  return default_device_name.c_str();
+  const braze_status status = guarded([&] { default_device_name = default_device().name(); });
+  return status == BRAZE_OK ? default_device_name.c_str() : nullptr;
 }
 
 braze_status braze_synchronize(const char* device) {
@@ -383,25 +392,16 @@ braze_status braze_array_from_host(braze_dtype dtype, size_t rank, const int64_t
 }
 
 braze_status braze_array_borrow(const braze_memory* memory, braze_array** out) {
-  return guarded([&] {
-    need(out, "out") = nullptr;
-    *out = new braze_array(borrow(need(memory, "memory")));
-  });
+  return guarded([&] { give(out, [&] { return borrow(need(memory, "memory")); }); });
 }
 
 braze_status braze_array_from_dlpack(struct DLManagedTensorVersioned* tensor, braze_array** out) {
-  return guarded([&] {
-    need(out, "out") = nullptr;
-    *out = new braze_array(from_dlpack(&need(tensor, "tensor")));
-  });
+  return guarded([&] { give(out, [&] { return from_dlpack(&need(tensor, "tensor")); }); });
 }
 
 braze_status braze_array_from_dlpack_unversioned(struct DLManagedTensor* tensor,
                                                  braze_array** out) {
-  return guarded([&] {
-    need(out, "out") = nullptr;
-    *out = new braze_array(from_dlpack(&need(tensor, "tensor")));
-  });
+  return guarded([&] { give(out, [&] { return from_dlpack(&need(tensor, "tensor")); }); });
 }
 
 braze_status braze_array_to_dlpack(const braze_array* array,

@@ -8,6 +8,7 @@ namespace {
 class Nn : public OnDevice {};
 class Optim : public OnDevice {};
 class Random : public OnDevice {};
+class Layers : public OnDevice {};
 
 Array row(const Doubles& values) {
   return Array::from(values, {1, static_cast<int64_t>(values.size())});
@@ -147,6 +148,36 @@ TEST_F(Nn, InitializersHaveTheirVariance) {
 // ---- Random -----------------------------------------------------------------------------------
 
 // Devices of every kind, and threads in every number: what differs between them is not the numbers.
+// Sums of equal terms drift most, because each step of a long sum is rounded in the same direction.
+TEST_F(Layers, LongSumsAreSumsOfSums) {
+  const auto sums = jit([](Tensor x) { return sum(x); });
+  const int64_t n = int64_t{1} << 22;
+  const double got = sums(full({n}, 0.1F, f32)).to_vector<float>()[0];
+  EXPECT_NEAR(got / (static_cast<double>(0.1F) * static_cast<double>(n)), 1, 1e-5);
+}
+
+// A parameter of another shape would broadcast, and train.
+TEST_F(Layers, ParametersHaveTheLastAxisOfTheirInput) {
+  const auto shapes = [](auto f, std::vector<int64_t> x, std::vector<int64_t> parameter) {
+    return error_of([&] { jit(f)(ones(x, f32), ones(parameter, f32)); });
+  };
+  const auto rms = [](Tensor x, Tensor scale) { return nn::rms_norm(x, scale); };
+  const auto layer = [](Tensor x, Tensor p) { return nn::layer_norm(x, p, p); };
+  const auto linear = [](Tensor x, Tensor bias) {
+    const Tensor weight = broadcast_to(sum(x) * 0, {3, 4});
+    return nn::linear(Weights(std::map<std::string, Tensor>{{"weight", weight}, {"bias", bias}}),
+                      x);
+  };
+  for (const std::vector<int64_t>& wrong : {std::vector<int64_t>{1}, {2, 4}, {5}, {}}) {
+    EXPECT_CONTAINS(shapes(rms, {2, 4}, wrong), "rms_norm: scale");
+    EXPECT_CONTAINS(shapes(layer, {2, 4}, wrong), "layer_norm: scale");
+    EXPECT_CONTAINS(shapes(linear, {2, 3}, wrong), "linear: bias");
+  }
+  EXPECT_EQ(shapes(rms, {2, 4}, {4}), "");
+  EXPECT_EQ(shapes(layer, {2, 4}, {4}), "");
+  EXPECT_EQ(shapes(linear, {2, 3}, {4}), "");
+}
+
 TEST_F(Random, BitsAreTheSameOnEveryDevice) {
   const auto words = [](const Array& array) {
     std::vector<std::byte> bytes(array.size_bytes());

@@ -46,9 +46,12 @@ static int check_borrowed(const braze_function* scale) {
   memory.device = "nowhere";
   CHECK(braze_array_borrow(&memory, &x) == BRAZE_INVALID_ARGUMENT);
   CHECK(strcmp(braze_last_error_code(), "no-such-device") == 0 && released == 3);
+  memory.device = "cpu";
+  memory.strides = NULL;
+  CHECK(braze_array_borrow(&memory, NULL) == BRAZE_INVALID_ARGUMENT && released == 4);
   memory.size = 8;
   CHECK(braze_array_borrow(&memory, &x) == BRAZE_INVALID_ARGUMENT);
-  CHECK(strcmp(braze_last_error_code(), "options-size") == 0 && released == 3);
+  CHECK(strcmp(braze_last_error_code(), "options-size") == 0 && released == 4);
   CHECK(braze_array_from_dlpack(NULL, &x) == BRAZE_INVALID_ARGUMENT);
   return 0;
 }

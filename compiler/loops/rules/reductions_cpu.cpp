@@ -13,9 +13,10 @@ namespace {
 constexpr int64_t kTaskElements = 16'384;
 constexpr int64_t kTasksOfCore = 4;
 // A reduction with few results is cut into chunks. Their number is part of the schedule and does
-// not depend on the machine, because it determines the order of the sum.
+// not depend on the machine, because it determines the order of the sum. There are many, because a
+// sum of sums is more exact than one long sum.
 constexpr int64_t kFewTasks = 8;
-constexpr int64_t kMostChunks = 16;
+constexpr int64_t kMostChunks = 256;
 constexpr int64_t kChunkElements = 16'384;
 // Rows of a column that a turn takes, each with sums of its own.
 constexpr int64_t kRowsOfTurn = 2;

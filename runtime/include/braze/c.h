@@ -100,7 +100,7 @@ typedef struct braze_memory {
   const int64_t* strides; /**< in elements, or NULL: dense and row-major */
   const char* device;     /**< "cpu": host memory; "cuda:0": memory of that GPU */
   /** Called once, on any thread, when nothing needs the memory any more, also if no array could be
-   * made. May be NULL. */
+   * made, unless `size` is wrong. May be NULL. */
   void (*release)(void* user);
   void* user;        /**< the argument of release */
   int must_not_copy; /**< not 0: memory that must be copied is BRAZE_INVALID_ARGUMENT */
@@ -130,11 +130,11 @@ braze_status braze_configure(const braze_config* config);
 
 /** How many devices the process has. Asking opens CUDA's driver. */
 size_t braze_devices(void);
-/** The name of device `index`, below braze_devices(), such as "cuda:0"; NULL beyond. Good until
- * this thread's next braze_devices(). */
+/** The name of device `index`, below what this thread's last braze_devices() returned, such as
+ * "cuda:0"; else NULL. Good until this thread's next braze_devices(). */
 const char* braze_device_name(size_t index);
-/** The device of whoever names none: the configured one, else the first GPU, else "cpu". Good until
- * this thread asks again. */
+/** The device of whoever names none: the configured one, else the first GPU, else "cpu". NULL if the
+ * configured one is no device. Good until this thread asks again. */
 const char* braze_default_device(void);
 /** Waits until all work that was given to the device is done. An error of that work is returned. */
 braze_status braze_synchronize(const char* device);
