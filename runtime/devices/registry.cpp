@@ -103,7 +103,14 @@ int Registry::count(DeviceKind kind) {
 }
 
 Device Registry::first_choice() {
-  if (config().default_device) return parse(*config().default_device);
+  if (config().default_device) {
+    try {
+      return parse(*config().default_device);
+    } catch (const Error& error) {
+      fail(error.code(), "the default device of the configuration: " + error.message(),
+           {.fix = "give configure() the name of a device, or none"});
+    }
+  }
   std::optional<int> gpu = CudaSystem::get().first_usable();
   // Processes of one host have a GPU each, where all of them see all GPUs.
   const Launched& how = launched();
