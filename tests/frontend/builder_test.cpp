@@ -153,7 +153,7 @@ TEST_F(BuilderTest, ErrorsNameTheFunctionThatWasCalled) {
   EXPECT_CONTAINS(text([](Tensor t) { return pow(t, -2); }, i),
                   "pow: i32[2, 3] to the power -2 has no integer values");
   EXPECT_CONTAINS(text([](Tensor t) { return nn::layer_norm(t, full(f32, {4}, 1), t); }, x),
-                  "layer_norm: f32[2, 3] and f32[4] do not broadcast");
+                  "layer_norm: scale f32[4] does not fit the last axis of f32[2, 3]");
   EXPECT_CONTAINS(text([](Tensor t) { return nn::dropout(t, 0.5, t); }, x),
                   "dropout: f32[2, 3] is not a key");
   EXPECT_CONTAINS(text([](Tensor t) { return where(t, t, t); }, x),
