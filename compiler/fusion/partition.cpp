@@ -314,12 +314,11 @@ class Search {
   // Whether a node gives the rows of a value a multiple of 16 bytes, as asynchronous copies ask
   // for.
   bool aligns_rows(NodeId node) const {
-    constexpr size_t kRowBytes = 16;
     const auto is_whole = [&](NodeId value) {
       const TensorType& type = graph_[value].type;
       return type.shape.rank() > 0 &&
              (type.shape.dims().back() * static_cast<int64_t>(size_of(type.dtype)))
-                 .is_multiple_of(kRowBytes);
+                 .is_multiple_of(kCopiedRowBytes);
     };
     return graph_[node].as<PadOp>() && is_whole(node) && !is_whole(graph_[node].operands[0]);
   }

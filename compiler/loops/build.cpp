@@ -776,7 +776,8 @@ class TreeBuilder {
         depth[r] = std::max(depth[r], depth[q] + !roots_[q].reduced.empty());
     // Dots that wait for no other come first: they multiply while others are waited for.
     if (cascade_) {
-      const auto first_store = std::ranges::find_if(out, [&](size_t r) { return stores(roots_[r]); });
+      const auto first_store =
+          std::ranges::find_if(out, [&](size_t r) { return stores(roots_[r]); });
       std::stable_sort(out.begin(), first_store,
                        [&](size_t a, size_t b) { return depth[a] < depth[b]; });
       return out;

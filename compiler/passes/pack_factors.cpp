@@ -13,8 +13,6 @@ namespace {
 
 // The number of uses of each element from which on a copy is worth its time.
 constexpr double kLeastUses = 512;
-// Rows that asynchronous copies read are a multiple of so many bytes.
-constexpr int64_t kRowBytes = 16;
 
 bool contains(const std::vector<int64_t>& axes, int64_t axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
@@ -87,7 +85,7 @@ std::optional<NodeId> with_whole_rows(const Rewriting& step, const DotOp& dot) {
   for (const int64_t axis : dot.contract_right)
     terms *= right.shape[static_cast<size_t>(axis)].range().max;
   const int64_t inner = left.shape[left.shape.rank() - 1].range().max;
-  const auto whole = kRowBytes / static_cast<int64_t>(size_of(left.dtype));
+  const auto whole = kCopiedRowBytes / static_cast<int64_t>(size_of(left.dtype));
   const double work = static_cast<double>(left.shape.numel().range().max) *
                       static_cast<double>(right.shape.numel().range().max / terms);
   if (terms % whole == 0 || inner % whole == 0 || work < kLeastAsynchronousDot) return std::nullopt;
@@ -145,7 +143,7 @@ std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot)
   if (!is_half(left.dtype) || right.dtype != left.dtype || !left.shape.is_static() ||
       !right.shape.is_static())
     return std::nullopt;
-  const auto whole = kRowBytes / static_cast<int64_t>(size_of(left.dtype));
+  const auto whole = kCopiedRowBytes / static_cast<int64_t>(size_of(left.dtype));
   const std::vector<int64_t>* contract[] = {&dot.contract_left, &dot.contract_right};
   const std::vector<int64_t>* batch[] = {&dot.batch_left, &dot.batch_right};
   const Shape* shapes[] = {&left.shape, &right.shape};

@@ -11,4 +11,7 @@ inline bool has_asynchronous_dots(const Target& target) { return target.name == 
 /// Products of fewer multiply-adds do not fill such a machine.
 inline constexpr double kLeastAsynchronousDot = 1 << 24;
 
+/// The rows of a tensor that asynchronous copies read are a multiple of so many bytes.
+inline constexpr int64_t kCopiedRowBytes = 16;
+
 }  // namespace braze

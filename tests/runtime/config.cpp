@@ -240,6 +240,16 @@ TEST(Config, NamesTheDefaultDevice) {
   EXPECT_EQ(fate_of_child(child), "");
 }
 
+TEST(Config, ADefaultDeviceThatIsNoneIsNamedAsTheConfigurations) {
+  const auto child = [] {
+    configure({.default_device = "cpu:7"});
+    EXPECT_THAT(
+        error_of([] { default_device(); }),
+        AllOf(StartsWith("no-such-device"), HasSubstr("default device of the configuration")));
+  };
+  EXPECT_EQ(fate_of_child(child), "");
+}
+
 /// Whether CUDA's driver, here the fake one, has been opened.
 bool is_driver_open() {
   void* const handle = dlopen(std::getenv("BRAZE_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);

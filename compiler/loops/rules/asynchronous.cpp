@@ -1,6 +1,7 @@
 #include "compiler/loops/rules/asynchronous.h"
 
 #include "ir/code/boxes.h"
+#include "ir/target/features.h"
 
 namespace braze {
 
@@ -27,7 +28,6 @@ static bool is_box_along(const LoopTree& tree, const LoopStep& load, size_t axis
 
 std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
                                      const std::set<size_t>& tiled, size_t summed, int64_t turn) {
-  constexpr int64_t kBytes = 16;
   constexpr size_t kMostRank = 5;
   const TensorType& type = tree.tensors[load.source].type;
   const auto size = static_cast<int64_t>(size_of(type.dtype));
@@ -36,7 +36,7 @@ std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
     return no_rule("a factor is not 0 outside of its memory, as copies make it");
   if (type.shape.rank() == 0 || type.shape.rank() > kMostRank)
     return no_rule("a factor has too many dimensions for an asynchronous copy");
-  if (!(type.shape[type.shape.rank() - 1] * size).is_multiple_of(kBytes))
+  if (!(type.shape[type.shape.rank() - 1] * size).is_multiple_of(kCopiedRowBytes))
     return no_rule("rows of a factor are no multiple of 16 bytes");
   // Each coordinate is one axis, at most one tiled one in each; or several are the digits of one.
   for (const Expr& e : load.at) {

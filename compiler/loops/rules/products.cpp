@@ -10,6 +10,7 @@
 #include <ranges>
 
 #include "compiler/loops/rules/asynchronous.h"
+#include "compiler/loops/rules/summed_nest.h"
 #include "ir/target/features.h"
 
 namespace braze {
@@ -41,37 +42,19 @@ struct Products {
   bool swap = false;  // rows are those of the right factor
 };
 
-const Loop* only_loop(const LoopRegion& region) {
-  const auto* loop = region.size() == 1 ? std::get_if<Box<Loop>>(&region.front()) : nullptr;
-  return loop && (*loop)->levels.size() == 1 ? &**loop : nullptr;
-}
-
 bool lies_along(const Expr& e, const LoopAxis& axis) {
   const auto slope = e.coefficient_of(axis.name);
   return slope && slope->is_constant(1);
 }
 
 std::optional<Refusal> find_tasks(const LoopTree& tree, Products& out) {
-  if (tree.phases.size() != 1) return no_rule("products have one phase");
-  const LoopRegion* region = &tree.phases[0];
-  for (const Loop* loop; (loop = only_loop(*region)) && loop->parallel; region = &loop->body)
-    out.nest.push_back(loop->levels[0].axis);
-  if (region->empty()) return no_rule("there is no product");
-  const auto* first = std::get_if<Box<Loop>>(&region->front());
-  if (!first) return no_rule("no loop goes along what is summed");
-  for (size_t i = 1; i < region->size(); ++i) {
-    const auto* task = std::get_if<LoopTask>(&(*region)[i]);
-    if (!task || task->makes_value())
-      return no_rule("other loops follow the product: they read what it has of other turns");
-    out.stores.push_back(task);
-  }
-  const Loop* loop = &**first;
-  for (;; loop = only_loop(loop->body)) {
-    if (loop->parallel || loop->levels.size() != 1) return no_rule("a product sums by streams");
-    out.summed.push_back(loop->levels[0].axis);
-    if (!only_loop(loop->body)) break;
-  }
-  for (const LoopItem& item : loop->body) {
+  auto found = find_summed_nest(tree);
+  if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);
+  auto& nest = std::get<SummedNest>(found);
+  out.nest = std::move(nest.axes);
+  out.summed = std::move(nest.summed);
+  out.stores = std::move(nest.stores);
+  for (const LoopItem& item : *nest.sums) {
     const auto* task = std::get_if<LoopTask>(&item);
     if (!task || task->kind != LoopTask::Kind::Dot)
       return no_rule("what is summed is no product of two factors");

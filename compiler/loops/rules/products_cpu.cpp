@@ -9,6 +9,7 @@
 #include "compiler/fusion/space.h"
 #include "compiler/loops/rules/facts.h"
 #include "compiler/loops/rules/rules.h"
+#include "compiler/loops/rules/summed_nest.h"
 
 namespace braze {
 
@@ -32,41 +33,25 @@ struct Sums {
   size_t rows = 0, lanes = 0;  // axes
 };
 
-const Loop* only_loop(const LoopRegion& region) {
-  const auto* loop = region.size() == 1 ? std::get_if<Box<Loop>>(&region.front()) : nullptr;
-  return loop && (*loop)->levels.size() == 1 ? &**loop : nullptr;
-}
-
 std::optional<Refusal> find_tasks(const LoopTree& tree, Sums& out) {
-  if (tree.phases.size() != 1) return no_rule("products have one phase");
-  const LoopRegion* region = &tree.phases[0];
-  for (const Loop* loop; (loop = only_loop(*region)) && loop->parallel; region = &loop->body)
-    out.nest.push_back(loop->levels[0].axis);
-  const auto* first = region->empty() ? nullptr : std::get_if<Box<Loop>>(&region->front());
-  if (!first) return no_rule("no loop goes along what is summed");
-  for (size_t i = 1; i < region->size(); ++i) {
-    const auto* task = std::get_if<LoopTask>(&(*region)[i]);
-    if (!task || task->makes_value())
-      return no_rule("other loops follow the product: they read what it has of other turns");
-    out.stores.push_back(task);
+  auto found = find_summed_nest(tree);
+  if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);
+  auto& nest = std::get<SummedNest>(found);
+  out.nest = std::move(nest.axes);
+  out.summed = std::move(nest.summed);
+  out.stores = std::move(nest.stores);
+  out.loop = nest.loop;
+  for (const LoopItem& item : *nest.sums) {
+    const auto* task = std::get_if<LoopTask>(&item);
+    if (!task || (task->kind != LoopTask::Kind::Dot && task->kind != LoopTask::Kind::Fold))
+      return no_rule("a loop does more than to sum");
+    if (std::ranges::any_of(task->body.steps,
+                            [](const LoopStep& s) { return s.kind == LoopStep::Kind::Read; }))
+      return no_rule("a sum reads another one");
+    out.sums.push_back(task);
   }
-  out.loop = &**first;
-  for (const Loop* loop = out.loop;; loop = only_loop(loop->body)) {
-    if (loop->parallel || loop->levels.size() != 1) return no_rule("a product sums by streams");
-    out.summed.push_back(loop->levels[0].axis);
-    if (only_loop(loop->body)) continue;
-    for (const LoopItem& item : loop->body) {
-      const auto* task = std::get_if<LoopTask>(&item);
-      if (!task || (task->kind != LoopTask::Kind::Dot && task->kind != LoopTask::Kind::Fold))
-        return no_rule("a loop does more than to sum");
-      if (std::ranges::any_of(task->body.steps,
-                              [](const LoopStep& s) { return s.kind == LoopStep::Kind::Read; }))
-        return no_rule("a sum reads another one");
-      out.sums.push_back(task);
-    }
-    if (out.sums.size() != 1) return no_rule("several sums do not share the registers of a core");
-    return std::nullopt;
-  }
+  if (out.sums.size() != 1) return no_rule("several sums do not share the registers of a core");
+  return std::nullopt;
 }
 
 // Which axes what is loaded runs along.

@@ -47,8 +47,7 @@ std::optional<Expr> first_of_row(const LoopTree& tree, const ItemPlace& place, s
   std::set<std::string> known;
   for (const Loop* around : loops_around(tree, place))
     for (const LoopLevel& level : around->levels)
-      if (level.turn == 1 && around->on != Machine::Group)
-        known.insert(tree.axes[level.axis].name);
+      if (level.turn == 1 && around->on != Machine::Group) known.insert(tree.axes[level.axis].name);
   for (const Expr& size : tree.symbols) known.insert(size.symbol_name());
   std::optional<Expr> out;
   const auto note = [&](const std::vector<Expr>& at) {

@@ -47,9 +47,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const TurnsStep& step) {
   const auto place = find_loop(tree, step.loop);
   if (!place) return no_such("loop", step.loop.to_string());
   const Loop& loop = loop_at(tree, *place);
-  if (loop.parallel)
-    return Refusal{&codes::kKindsDiffer, fmt::format("`{}` is not a stream", to_text(tree, loop)),
-                   "name a stream"};
+  if (auto refusal = parallel(tree, loop)) return refusal;
   auto around = loops_around(tree, *place);
   while (!around.empty() && around.back()->on != Machine::Group) around.pop_back();
   if (!around.empty()) {
@@ -270,9 +268,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const UnrollStep& step) {
   const auto place = find_loop(tree, step.loop);
   if (!place) return no_such("loop", step.loop.to_string());
   const Loop& loop = loop_at(tree, *place);
-  if (loop.parallel)
-    return Refusal{&codes::kKindsDiffer, fmt::format("`{}` is not a stream", to_text(tree, loop)),
-                   "name a stream"};
+  if (auto refusal = parallel(tree, loop)) return refusal;
   constexpr int64_t kMostTurns = 64;
   if (step.turns > kMostTurns)
     return Refusal{&codes::kCopies, fmt::format("the body would be written {} times", step.turns),

@@ -249,6 +249,12 @@ Refusal no_such(std::string_view what, const std::string& name) {
           "print the tree that the steps before this make, and use a name that stands in it"};
 }
 
+std::optional<Refusal> parallel(const LoopTree& tree, const Loop& loop) {
+  if (!loop.parallel) return std::nullopt;
+  return Refusal{&codes::kKindsDiffer, fmt::format("`{}` is not a stream", to_text(tree, loop)),
+                 "name a stream"};
+}
+
 std::optional<Refusal> marked(const LoopTree& tree, const Loop& loop) {
   const bool early = std::any_of(loop.body.begin(), loop.body.end(), [](const LoopItem& item) {
     const auto* task = std::get_if<LoopTask>(&item);

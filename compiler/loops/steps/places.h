@@ -102,6 +102,8 @@ std::string unused_axis(const LoopTree& tree, const std::string& wanted);
 
 // Checks that several steps share. Nullopt: the step is legal as far as this check goes.
 Refusal no_such(std::string_view what, const std::string& name);
+/// The loop is parallel, but the step is for streams.
+std::optional<Refusal> parallel(const LoopTree& tree, const Loop& loop);
 /// Marks come last, because they speak of the turns of a finished loop.
 std::optional<Refusal> marked(const LoopTree& tree, const Loop& loop);
 /// Finds loops in the region whose bounds use an axis.

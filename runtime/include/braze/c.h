@@ -133,8 +133,8 @@ size_t braze_devices(void);
 /** The name of device `index`, below what this thread's last braze_devices() returned, such as
  * "cuda:0"; else NULL. Good until this thread's next braze_devices(). */
 const char* braze_device_name(size_t index);
-/** The device of whoever names none: the configured one, else the first GPU, else "cpu". NULL if the
- * configured one is no device. Good until this thread asks again. */
+/** The device of whoever names none: the configured one, else the first GPU, else "cpu". NULL if
+ * the configured one is no device. Good until this thread asks again. */
 const char* braze_default_device(void);
 /** Waits until all work that was given to the device is done. An error of that work is returned. */
 braze_status braze_synchronize(const char* device);
@@ -189,9 +189,9 @@ braze_status braze_array_from_host(braze_dtype dtype, size_t rank, const int64_t
                                    const void* data, const char* device, braze_array** out);
 /** Makes an array over memory of the host program, which must not change until it is released. On a
  * GPU the memory must be ready in the order of this thread's stream (braze_stream_enter). Memory
- * that is strided, or not aligned to 64 bytes, is copied, and a line of the log says so. Memory of a
- * GPU that is strided along more than 16 axes is BRAZE_INVALID_ARGUMENT. No call can overwrite the
- * array. */
+ * that is strided, or not aligned to 64 bytes, is copied, and a line of the log says so. Memory of
+ * a GPU that is strided along more than 16 axes is BRAZE_INVALID_ARGUMENT. No call can overwrite
+ * the array. */
 braze_status braze_array_borrow(const braze_memory* memory, braze_array** out);
 /** The same over a tensor of another library. Its deleter is called when nothing needs it any more,
  * also if no array could be made. BRAZE_UNSUPPORTED for a version, type or device that Braze does

@@ -1,0 +1,34 @@
+#include "compiler/loops/rules/summed_nest.h"
+
+namespace braze {
+
+const Loop* only_loop(const LoopRegion& region) {
+  const auto* loop = region.size() == 1 ? std::get_if<Box<Loop>>(&region.front()) : nullptr;
+  return loop && (*loop)->levels.size() == 1 ? &**loop : nullptr;
+}
+
+std::variant<SummedNest, Refusal> find_summed_nest(const LoopTree& tree) {
+  SummedNest out;
+  if (tree.phases.size() != 1) return no_rule("products have one phase");
+  const LoopRegion* region = &tree.phases[0];
+  for (const Loop* loop; (loop = only_loop(*region)) && loop->parallel; region = &loop->body)
+    out.axes.push_back(loop->levels[0].axis);
+  if (region->empty()) return no_rule("there is no product");
+  const auto* first = std::get_if<Box<Loop>>(&region->front());
+  if (!first) return no_rule("no loop goes along what is summed");
+  for (size_t i = 1; i < region->size(); ++i) {
+    const auto* task = std::get_if<LoopTask>(&(*region)[i]);
+    if (!task || task->makes_value())
+      return no_rule("other loops follow the product: they read what it has of other turns");
+    out.stores.push_back(task);
+  }
+  out.loop = &**first;
+  for (const Loop* loop = out.loop; loop; loop = only_loop(loop->body)) {
+    if (loop->parallel || loop->levels.size() != 1) return no_rule("a product sums by streams");
+    out.summed.push_back(loop->levels[0].axis);
+    out.sums = &loop->body;
+  }
+  return out;
+}
+
+}  // namespace braze
