@@ -240,10 +240,13 @@ class Rule {
   void seek() {
     if (over_.empty()) return;
     int64_t scan = 1;
-    if (on_gpu())
+    if (on_gpu()) {
       scan = kThreadScan * std::max(threads_, kWarpThreads);
-    else if (hits_of_a_group() < kMostHits)
+      // Few terms are groups as well: one after the other, each would be a branch of all threads.
+      while (scan > kWarpThreads && scan >= inner_terms_) scan /= 2;
+    } else if (hits_of_a_group() < kMostHits) {
       scan = kScan;
+    }
     const std::string& terms = over_.back();
     const bool dealt = places_ && block_[*places_] < places();
     const bool groups = dealt && scan > 1 && terms_ >= scan && inner_terms_ > scan;
