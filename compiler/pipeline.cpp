@@ -30,6 +30,7 @@
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_concats.h"
 #include "compiler/passes/split_dots.h"
+#include "compiler/passes/unroll_reductions.h"
 #include "compiler/passes/unscatter.h"
 #include "compiler/planning/equal.h"
 #include "compiler/planning/order.h"
@@ -93,6 +94,7 @@ constexpr Pass kPasses[] = {
      .only_gpu = true},
     {"fold", fold, "nodes that depend on constants only are computed"},
     {"simplify", simplify, "local rewrites that change no bit of a result"},
+    {"unroll_reductions", unroll_reductions, "small reductions in others become expressions"},
     {"split_concats", split_concats, "many parts are joined in steps"},
 };
 

@@ -127,6 +127,23 @@ TEST(Rows, WithinOneLineAgree) {
   EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), device));
 }
 
+// A sum of three numbers within a minimum is no kernel of its own, and a thread that has loaded a
+// point compares it with several.
+TEST(Rows, ThatReadTheSameShareIt) {
+  const std::string text = phase_text(parse(R"(graph @main(%x: f32[8192, 3], %y: f32[8192, 3]) {
+  %0 = broadcast %x {axes: [0, 2]} : f32[8192, 8192, 3]
+  %1 = broadcast %y {axes: [1, 2]} : f32[8192, 8192, 3]
+  %2 = sub %0, %1 : f32[8192, 8192, 3]
+  %3 = mul %2, %2 : f32[8192, 8192, 3]
+  %4 = reduce sum %3 {axes: [2]} : f32[8192, 8192]
+  %5 = reduce min %4 {axes: [1]} : f32[8192]
+  return %5
+})"),
+                                      find_target("sm_90a").value(), "loops");
+  EXPECT_NE(text.find("parallel i:4 on grid"), std::string::npos) << text;
+  EXPECT_EQ(text.find("[8192, 8192]"), std::string::npos) << text;
+}
+
 // The tiles of a row begin where its line does; the last bytes of a line hold no whole vector.
 TEST(Rows, OfOddLengthAreReadByVectors) {
   const Target gpu = find_target("sm_90a").value();

@@ -21,6 +21,7 @@
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_concats.h"
 #include "compiler/passes/split_dots.h"
+#include "compiler/passes/unroll_reductions.h"
 #include "compiler/passes/unscatter.h"
 #include "ir/code/interpret.h"
 #include "ir/code/static_loops.h"
@@ -360,6 +361,7 @@ constexpr Function kFunctions[] = {
     {"split_concats", run_pass<split_concats>},
     {"split_dots", run_pass<split_for_hopper>},
     {"steps", after_steps},
+    {"unroll_reductions", run_pass<unroll_reductions>},
     {"unscatter", run_pass<unscatter>},
 };
 

@@ -129,6 +129,7 @@ void chunk_walk(Scheduled& out, const ReductionNest& nest, const WalkFacts& fact
 struct Row {
   int64_t along = kWarpThreads, cluster = 1, vector = 1, tile = 1;
   int64_t rows = 1;   // of a block
+  int64_t each = 1;   // of a thread: rows that read the same
   int64_t outer = 1;  // threads along the outer of two axes that are walked
   int64_t outer_tile = 1;
   bool resident = false;  // it fits in registers
@@ -306,6 +307,27 @@ bool choose_short_row(const LoopTree& tree, const ReductionNest& nest, const Wal
   return true;
 }
 
+// Rows that read the same along their length share what a thread has loaded.
+void share_loads(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts,
+                 const Target& target, Row& out) {
+  constexpr int64_t kRows = 4;
+  if (nest.lines.empty() || out.cluster > 1 || out.outer > 1) return;
+  const LoopAxis& along = tree.axes[facts.along];
+  const LoopAxis& line = tree.axes[nest.lines.back()];
+  bool loads = false;
+  for (const TreeAccess& access : facts.touched) {
+    if (!access.offset.uses(along.name)) continue;
+    if (access.store || access.offset.uses(line.name)) return;
+    loads = true;
+  }
+  const int64_t elements = out.tile / out.along;
+  if (!loads || kRows * elements > kMostKept || planned_extent(tree, nest.lines.back()) < kRows ||
+      facts.lines < 2 * target.cores * kRows * out.rows)
+    return;
+  out.each = kRows;
+  out.lead.clear();
+}
+
 Row choose_row(const Scheduled& scheduled, const ReductionNest& nest, const WalkFacts& facts,
                const Target& target) {
   Row out;
@@ -370,6 +392,7 @@ Row choose_row(const Scheduled& scheduled, const ReductionNest& nest, const Walk
   if (!single) deal_outer_axis(tree, nest, facts, target, out);
   if (!leads && !nest.lines.empty() && out.outer == 1) share_block(tree, nest, facts, target, out);
   if (out.rows == 1 && may_lead) choose_lead(tree, facts, axis, out);
+  share_loads(tree, nest, facts, target, out);
   return out;
 }
 
@@ -401,19 +424,24 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
     for (const Digit& digit : threads_along(row.along, row.outer)) of_outer.push_back(digit);
     tiled.push_back({outer, row.outer_tile, of_outer});
   }
-  if (row.rows > 1) tiled.push_back({lines.back(), row.rows, threads_along(row.along, row.rows)});
+  const int64_t rows = row.rows * row.each;
+  if (rows > 1) {
+    std::vector<Digit> of_rows = digits({{Resource::Register, row.tile / row.along, row.each}});
+    for (const Digit& digit : threads_along(row.along, row.rows)) of_rows.push_back(digit);
+    tiled.push_back({lines.back(), rows, of_rows});
+  }
   std::set<std::string> others;
   for (const Walk& walk : nest.walks)
     if (walk.along() != facts.along) others.insert(name(walk.along()));
   for (const std::string& axis : others) add(axis, 1, row.cluster * row.along);
-  int64_t instances = facts.lines / row.rows;
+  int64_t instances = facts.lines / rows;
 
-  if (row.rows > 1)
-    deal_lines(out, lines, {{lines.back(), row.rows}});
+  if (rows > 1)
+    deal_lines(out, lines, {{lines.back(), rows}});
   else
     deal_lines(out, lines, {});
   for (const TiledAxis& t : tiled)
-    if (lines.empty() || row.rows == 1 || t.name != lines.back()) cut_walks(out, t.name, t.tile);
+    if (lines.empty() || rows == 1 || t.name != lines.back()) cut_walks(out, t.name, t.tile);
   if (!row.resident) merge_walks(out, along);
   chunk_walk(out, nest, facts, instances, facts.elements, outer.empty() ? row.tile : row.outer_tile,
              target);
@@ -423,7 +451,7 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
     tiled.push_back(
         {chunk.name, chunks, spread({chunks}, {std::min(chunks, kWarpThreads)}, 1).axes[0]});
   }
-  if (row.vector > 1 && row.rows > 1 &&
+  if (row.vector > 1 && rows > 1 &&
       *find_axis(out.tree, along) < *find_axis(out.tree, lines.back()))
     out.take(LastStep{along});
   if (!row.lead.empty())

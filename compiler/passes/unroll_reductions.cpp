@@ -1,0 +1,89 @@
+#include "compiler/passes/unroll_reductions.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "ir/graph/build.h"
+#include "ir/graph/rewrite.h"
+#include "ir/ops/monoid.h"
+
+namespace braze {
+
+namespace {
+
+bool is_expression(const Node& node) {
+  return node.as<MapOp>() || node.as<BroadcastOp>() || node.as<ReshapeOp>() ||
+         node.as<TransposeOp>() || node.as<SliceOp>();
+}
+
+bool reduces(const Node& node) { return node.as<ReduceOp>() || node.as<ArgReduceOp>(); }
+
+// For every node: whether a reduction reads it, as it is or after expressions.
+std::vector<bool> reduced_nodes(const Graph& graph) {
+  std::vector<bool> out(graph.size(), false);
+  for (uint32_t i = static_cast<uint32_t>(graph.size()); i-- > 0;) {
+    const Node& node = graph[NodeId{i}];
+    if (!reduces(node) && !(is_expression(node) && out[i])) continue;
+    for (const NodeId operand : node.operands) out[operand.index] = true;
+  }
+  return out;
+}
+
+// The reduced axes' extents, if together they have few elements and at least one.
+std::optional<std::vector<int64_t>> few(const Shape& shape, const std::vector<int64_t>& axes) {
+  std::vector<int64_t> extents;
+  int64_t count = 1;
+  for (const int64_t axis : axes) {
+    const auto extent = shape[static_cast<size_t>(axis)].as_constant();
+    if (!extent || *extent < 1 || *extent > kMostUnrolled) return std::nullopt;
+    extents.push_back(*extent);
+    count *= *extent;
+    if (count > kMostUnrolled) return std::nullopt;
+  }
+  return extents;
+}
+
+NodeId unrolled(const Rewriting& step, const ReduceOp& op, const std::vector<int64_t>& extents) {
+  Graph& graph = step.result;
+  const SourceLocation where = step.node.location;
+  const NodeId operand = step.operands[0];
+  const TensorType type = graph[operand].type;
+  const DType sums = accumulation_type(op.monoid, type.dtype);
+
+  std::vector<Expr> starts(type.shape.rank(), Expr(0));
+  std::vector<Expr> limits(type.shape.begin(), type.shape.end());
+  const std::vector<int64_t> strides(type.shape.rank(), 1);
+  std::vector<int64_t> at(op.axes.size(), 0);
+  std::optional<NodeId> sum;
+  for (bool more = true; more;) {
+    for (size_t i = 0; i < at.size(); ++i) {
+      starts[static_cast<size_t>(op.axes[i])] = at[i];
+      limits[static_cast<size_t>(op.axes[i])] = at[i] + 1;
+    }
+    NodeId term = build::slice(graph, operand, starts, limits, strides, where);
+    term = build::reshape(graph, term, step.node.type.shape, where);
+    if (sums != type.dtype) term = build::convert(graph, term, sums, where);
+    sum = sum ? build::map(graph, info(op.monoid).combine, {*sum, term}, where) : term;
+    more = false;
+    for (size_t i = at.size(); i-- > 0 && !more;) {
+      more = ++at[i] < extents[i];
+      if (!more) at[i] = 0;
+    }
+  }
+  return sums == type.dtype ? *sum : build::convert(graph, *sum, type.dtype, where);
+}
+
+}  // namespace
+
+Graph unroll_reductions(const Graph& graph) {
+  const std::vector<bool> reduced = reduced_nodes(graph);
+  return rewrite(graph, [&](const Rewriting& step) {
+    const auto* reduce = step.node.as<ReduceOp>();
+    if (!reduce || !reduced[step.id.index]) return step.keep();
+    const auto extents = few(graph[step.node.operands[0]].type.shape, reduce->axes);
+    return extents ? unrolled(step, *reduce, *extents) : step.keep();
+  });
+}
+
+}  // namespace braze
