@@ -569,7 +569,14 @@ class Search {
       merge_cascades();
     }
     using Rank = std::pair<double, std::vector<size_t>>;  // what the merge costs, and of whom it is
-    std::map<Rank, Candidate> waiting;
+    std::map<Rank, std::optional<Candidate>> waiting;     // none: not priced yet
+    std::map<Pair, double> savings;
+    const auto rank = [&](Pair pair, double saving, std::vector<size_t> tried) {
+      saving /= static_cast<double>(tried.size() - 1);
+      if (!kernels_.reads(pair.second, pair.first) && !kernels_.reads(pair.first, pair.second))
+        saving *= siblings_;
+      return Rank{-saving, std::move(tried)};
+    };
     const auto consider = [&](Pair pair) {
       std::vector<size_t> tried;
       Merge merge = try_pair(pair, tried);
@@ -577,10 +584,38 @@ class Search {
         refused_.emplace(pair, std::move(merge));
         return;
       }
-      double saving = merge.saving / static_cast<double>(tried.size() - 1);
-      if (!kernels_.reads(pair.second, pair.first) && !kernels_.reads(pair.first, pair.second))
-        saving *= siblings_;
-      waiting.emplace(Rank{-saving, std::move(tried)}, *std::move(merge.merged));
+      savings[pair] = merge.saving;
+      waiting.emplace(rank(pair, merge.saving, std::move(tried)), *std::move(merge.merged));
+    };
+    // What a kernel that was just merged of `parts` saves with another one is at most what these
+    // saved with it, so that it is priced only when nothing else saves more: of many kernels that
+    // are alike, few are. A part that was refused may fit together with the others, for example if
+    // these stood between, but axes that differ still do.
+    const auto consider_again = [&](size_t other, size_t merged, std::span<const size_t> parts) {
+      const Pair pair{other, merged};
+      const bool siblings = !kernels_.reads(merged, other) && !kernels_.reads(other, merged);
+      double most = 0;
+      size_t saved = 0, refused = 0;
+      const Merge* differs = nullptr;
+      for (const size_t part : parts) {
+        const Pair before = std::minmax(part, other);
+        if (const auto known = savings.find(before); known != savings.end()) {
+          most += known->second;
+          ++saved;
+        } else if (const auto verdict = refused_.find(before); verdict != refused_.end()) {
+          const bool by_axes = verdict->second.refusal == &reasons::kDifferentDomain;
+          if (by_axes) differs = &verdict->second;
+          refused += !by_axes;
+        }
+      }
+      if (saved > 0 && (siblings || refused == 0)) {
+        savings[pair] = most;
+        waiting.emplace(rank(pair, most, {other, merged}), std::nullopt);
+      } else if (siblings && differs && saved + refused == 0) {
+        refused_.emplace(pair, *differs);
+      } else {
+        consider(pair);
+      }
     };
     for (size_t k = 0; k < kernels_.size(); ++k)
       if (kernels_.alive(k))
@@ -591,12 +626,12 @@ class Search {
       const std::vector<size_t>& kernels = best.key().second;
       // Since this was tried, other merges may have taken one of them or closed a path.
       if (!std::ranges::all_of(kernels, [&](size_t k) { return kernels_.alive(k); })) continue;
-      if (!kernels_.between(kernels).empty()) {
+      if (!best.mapped() || !kernels_.between(kernels).empty()) {
         if (kernels.size() == 2) consider({kernels[0], kernels[1]});
         continue;
       }
-      const size_t k = kernels_.replace(kernels, std::move(best.mapped()));
-      for (size_t other : kernels_.neighbours(k)) consider({other, k});
+      const size_t k = kernels_.replace(kernels, *std::move(best.mapped()));
+      for (size_t other : kernels_.neighbours(k)) consider_again(other, k, kernels);
     }
   }
 

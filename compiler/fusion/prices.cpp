@@ -14,6 +14,9 @@ namespace braze {
 
 namespace {
 
+constexpr uint32_t kNowhere = UINT32_MAX - 1;   // an input that nothing has read yet
+constexpr uint64_t kMade = 0x9e3779b97f4a7c15;  // parts what is made from what is loaded
+
 // Whether the two are computed in the same way. The values of constants do not change a cost.
 bool same_form(const Node& a, const Node& b) {
   return a.type == b.type && ((a.as<ConstantOp>() && b.as<ConstantOp>()) || a.op == b.op);
@@ -47,6 +50,7 @@ Prices::Prices(const LoopForms& forms, const Target& target, const std::vector<b
       relaxed_(relaxed),
       computed_(graph_.size()),
       loaded_(graph_.size()),
+      made_(graph_.size()),
       place_(graph_.size()) {
   number_nodes();
 }
@@ -64,43 +68,61 @@ void Prices::number_nodes() {
   }
 }
 
-Prices::Key Prices::key_of(const Fusion& fusion) {
-  const auto nodes = static_cast<uint32_t>(fusion.nodes.size());
-  Key key{nodes, static_cast<uint32_t>(fusion.inputs.size())};
-  for (uint32_t i = 0; i < nodes; ++i) place_[fusion.nodes[i].index] = i;
-  for (uint32_t i = 0; i < fusion.inputs.size(); ++i) {
-    place_[fusion.inputs[i].index] = nodes + i;
-    key.push_back(loaded_[fusion.inputs[i].index]);
+// The nodes in an order that does not depend on their numbers, but for those that are made alike:
+// kernels that join the same parts in another order have one price.
+std::vector<NodeId> Prices::ordered(const Fusion& fusion) {
+  for (NodeId input : fusion.inputs) made_[input.index] = loaded_[input.index];
+  for (NodeId node : fusion.after) made_[node.index] = 0;
+  std::vector<NodeId> out = fusion.nodes;
+  for (NodeId node : out) {
+    uint64_t hash = hash_combine(kMade, computed_[node.index]);
+    for (NodeId operand : graph_[node].operands) hash = hash_combine(hash, made_[operand.index]);
+    made_[node.index] = hash;
   }
+  std::ranges::stable_sort(out, {}, [&](NodeId node) { return made_[node.index]; });
+  return out;
+}
+
+Prices::Key Prices::key_of(const Fusion& fusion, const std::vector<NodeId>& nodes) {
+  const auto count = static_cast<uint32_t>(nodes.size());
+  Key key{count, static_cast<uint32_t>(fusion.inputs.size())};
+  for (uint32_t i = 0; i < count; ++i) place_[nodes[i].index] = i;
+  for (NodeId input : fusion.inputs) place_[input.index] = kNowhere;
   // Waiting costs nothing.
   for (NodeId node : fusion.after) place_[node.index] = UINT32_MAX;
-  for (NodeId node : fusion.nodes) {
+  uint32_t next = count;  // inputs are numbered as they are first read
+  for (NodeId node : nodes) {
     const std::vector<NodeId>& operands = graph_[node].operands;
     key.push_back(computed_[node.index]);
     key.push_back(static_cast<uint32_t>(operands.size()));
-    for (NodeId operand : operands) key.push_back(place_[operand.index]);
+    for (NodeId operand : operands) {
+      uint32_t& place = place_[operand.index];
+      if (place == kNowhere) {
+        place = next++;
+        key.push_back(loaded_[operand.index]);
+      }
+      key.push_back(place);
+    }
   }
+  const size_t outputs = key.size();
   for (NodeId output : fusion.outputs) key.push_back(place_[output.index]);
+  std::sort(key.begin() + static_cast<ptrdiff_t>(outputs), key.end());
   return key;
 }
 
 Price Prices::of(const Fusion& fusion) {
+  const std::vector<NodeId> nodes = ordered(fusion);
   const auto place = [&](NodeId node) {
-    return NodeId(static_cast<size_t>(
-        std::lower_bound(fusion.nodes.begin(), fusion.nodes.end(), node) - fusion.nodes.begin()));
+    return NodeId(static_cast<size_t>(std::ranges::find(nodes, node) - nodes.begin()));
   };
-  const auto [known, added] = known_.try_emplace(key_of(fusion));
+  const auto [known, added] = known_.try_emplace(key_of(fusion, nodes));
   Price& price = known->second;
   if (added) {
     price = find(fusion);
     if (price.refusal) price.first = place(price.first), price.second = place(price.second);
   }
   if (!price.refusal) return price;
-  return {price.refusal,
-          fusion.nodes[price.first.index],
-          fusion.nodes[price.second.index],
-          {},
-          price.why};
+  return {price.refusal, nodes[price.first.index], nodes[price.second.index], {}, price.why};
 }
 
 // Whether a dot's factor, or what is reduced, is made of another dot's sums.

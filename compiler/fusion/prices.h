@@ -37,7 +37,8 @@ class Prices {
   using Key = std::vector<uint32_t>;
 
   void number_nodes();
-  Key key_of(const Fusion& fusion);
+  std::vector<NodeId> ordered(const Fusion& fusion);
+  Key key_of(const Fusion& fusion, const std::vector<NodeId>& nodes);
   bool is_cascade(const Fusion& fusion) const;
   Price find(const Fusion& fusion) const;
 
@@ -47,8 +48,9 @@ class Prices {
   const std::vector<bool>& relaxed_;
   std::vector<uint32_t> computed_;  // of a node: the number of its op, attributes and type
   std::vector<uint32_t> loaded_;    // of a node: the number of its type
-  std::vector<uint32_t> place_;     // of a node: where it stands in the Fusion at hand
-  // Prices name nodes by their position in the Fusion.
+  std::vector<uint64_t> made_;      // of a node in the Fusion at hand: a hash of how it is made
+  std::vector<uint32_t> place_;     // of a node: where it stands in the order of that Fusion
+  // Prices name nodes by their position in that order.
   std::map<Key, Price> known_;
 };
 
