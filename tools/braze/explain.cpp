@@ -10,6 +10,7 @@
 #include "tools/braze/command.h"
 #include "tools/braze/compile_times.h"
 #include "tools/braze/explanation.h"
+#include "tools/braze/measured.h"
 #include "tools/braze/mesh.h"
 #include "tools/braze/model.h"
 #include "tools/braze/options.h"
@@ -20,9 +21,12 @@ namespace braze::tool {
 
 namespace {
 
+// Calls that --measure times.
+constexpr int64_t kMeasuredCalls = 20;
+
 struct Options {
-  std::string file, target, edge;
-  bool json = false, times = false;
+  std::string file, target, edge, device;
+  bool json = false, times = false, measure = false;
   CompileFlags compile;
   ModelFlags model;
   MeshFlags mesh;
@@ -172,9 +176,44 @@ void print_json(const Program& program, const std::vector<Edge>& edges,
   json::print(members);
 }
 
+// The estimates that the fuser compared, beside what the kernels took, at the largest sizes.
+void print_measured(const Explanation& found, const Device& device, bool as_json) {
+  const Program& program = found.program;
+  InputFlags largest;
+  for (const Expr& symbol : program.symbols)
+    largest.symbols.push_back(fmt::format("{}={}", symbol.symbol_name(), symbol.range().max));
+  const Measured result = measured(program, device, largest, kMeasuredCalls);
+  std::vector<std::vector<std::string>> rows = {{"kernel", "predicted", "measured", "quotient"}};
+  std::vector<std::string> kernels;
+  for (const Launch& launch : program.launches) {
+    const double predicted = estimated_seconds(found, launch);
+    const auto timing = std::ranges::find(result.timings.of, launch.name, &Timing::name);
+    if (predicted <= 0 || timing == result.timings.of.end()) continue;
+    const double median = timing->quantile(0.5);
+    rows.push_back({launch.name, seconds_text(predicted), seconds_text(median),
+                    fmt::format("{:.2f}", predicted / median)});
+    kernels.push_back(json::object({{"kernel", json::string(launch.name)},
+                                    {"predicted_s", json::number(predicted)},
+                                    {"median_s", json::number(median)}}));
+  }
+  if (as_json)
+    json::print({{"device", json::string(device.name())}, {"kernels", json::array(kernels)}});
+  else
+    fmt::print("kernels on {}, medians of {} calls at the largest sizes, on random inputs\n{}",
+               device.name(), kMeasuredCalls, table(rows));
+}
+
 Exit explain(const Options& options) {
+  if (options.measure && (!options.target.empty() || options.mesh.is_given()))
+    fail_usage(
+        "--measure runs the program on one device: give --device in place of --target and --mesh");
+  if (!options.measure && !options.device.empty())
+    fail_usage("--device is where --measure runs; --target says for which machine to compile");
   if (!is_model(options.file)) options.model.refuse_for_others();
-  const Target target = find_target_of(options.target);
+  const Device device = !options.measure         ? Device()
+                        : options.device.empty() ? default_device()
+                                                 : find_device(options.device);
+  const Target target = options.measure ? device.target() : find_target_of(options.target);
   Graph graph("main");
   if (!is_model(options.file)) {
     graph = read_graph(options.file, "explain");
@@ -201,6 +240,10 @@ Exit explain(const Options& options) {
     return Exit::Ok;
   }
   run();
+  if (options.measure) {
+    print_measured(found, device, options.json);
+    return Exit::Ok;
+  }
   const Program& program = found.program;
   std::vector<Edge>& edges = found.edges;
   if (!options.edge.empty()) edges = only(edges, options.edge);
@@ -233,6 +276,9 @@ std::function<Exit()> add(Arguments& arguments) {
   options->model.add_to(arguments);
   arguments.add_flag("--compile", options->times,
                      "Show instead how long each step of the compilation took");
+  arguments.add_flag("--measure", options->measure,
+                     "Show instead how long each kernel takes, beside the estimate for it");
+  arguments.add_device(options->device, "With --measure: ");
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return explain(*options); };
 }
@@ -245,6 +291,7 @@ const Command kExplain = {
     "  braze explain softmax.braze --edge max,exp     # one verdict, with the costs compared\n"
     "  braze explain block.braze --mesh data=2,model=2 # what each of four devices does\n"
     "  braze explain softmax.braze --compile          # the time of each step and kernel\n"
+    "  braze explain softmax.braze --measure          # estimates beside what kernels take\n"
     "  braze explain softmax.braze --json | jq .kernels\n",
     add};
 

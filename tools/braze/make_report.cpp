@@ -4,14 +4,13 @@
 
 #include <fstream>
 
-#include "braze/executable.h"
 #include "ir/support/text.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/files.h"
 #include "tools/braze/inputs.h"
+#include "tools/braze/measured.h"
 #include "tools/braze/options.h"
-#include "tools/braze/package.h"
 #include "tools/braze/report_page.h"
 #include "tools/braze/source.h"
 
@@ -31,23 +30,11 @@ struct Options {
   CompileFlags compile;
 };
 
-// Donated arguments are dead after a call, so each call gets new ones, made before the clock
-// starts.
-double timed_call(const Runnable& runnable, const Inputs& inputs) {
-  const std::vector<Array> arguments = runnable.arguments(inputs.values);
-  return seconds_of([&] { return runnable.executable.run(arguments); });
-}
-
 void measure_into(ReportData& data, const Options& options, const Device& device) {
-  const auto program = std::make_shared<const Program>(data.explanation.program);
-  const Runnable runnable{Executable::load(program, device),
-                          std::vector<Array>(program->inputs.size())};
-  const Inputs inputs = make_inputs(*program, options.inputs);
-  data.sizes = inputs.sizes;
+  Measured found = measured(data.explanation.program, device, options.inputs, options.repeat);
+  data.sizes = std::move(found.sizes);
   data.device = device.name();
-  timed_call(runnable, inputs);  // the first call finds nothing warm
-  data.timings = measure([&] { return timed_call(runnable, inputs); }, *program, inputs.sizes,
-                         device, options.repeat);
+  data.timings = std::move(found.timings);
 }
 
 void write(const std::string& path, const std::string& page) {

@@ -10,6 +10,7 @@
 
 #include "ir/program/text.h"
 #include "ir/support/text.h"
+#include "tools/braze/measured.h"
 #include "tools/braze/report.h"
 
 namespace braze::tool {
@@ -116,17 +117,12 @@ class Page {
       : data_(data), program_(data.explanation.program), measured_(!data.timings.of.empty()) {
     for (const SourceLocation& location : program_.locations)
       if (location) places_.emplace(location.to_string(), location);
-    std::map<std::string_view, const FusedKernel*> fused;
-    for (const FusedKernel& kernel : data.explanation.kernels) fused[kernel.name] = &kernel;
     std::map<std::string_view, const Timing*> timings;
     for (size_t i = 1; i < data.timings.of.size(); ++i)
       timings[data.timings.of[i].name] = &data.timings.of[i];
     for (const Launch& launch : program_.launches) {
-      Row row{.launch = &launch, .index = rows_.size()};
-      const std::vector<std::string> one{launch.name};
-      for (const std::string& name : launch.members.empty() ? one : launch.members)
-        if (const auto found = fused.find(name); found != fused.end())
-          row.fused.push_back(found->second);
+      Row row{
+          .launch = &launch, .fused = fused_in(data.explanation, launch), .index = rows_.size()};
       if (const auto found = timings.find(launch.name); found != timings.end())
         row.timing = found->second;
       row.bytes = static_cast<double>(data.sizes(launch.bytes_read)) +

@@ -1,0 +1,50 @@
+#include "tools/braze/measured.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "braze/executable.h"
+#include "tools/braze/package.h"
+
+namespace braze::tool {
+
+namespace {
+
+// Donated arguments are dead after a call, so each call gets new ones, made before the clock
+// starts.
+double timed_call(const Runnable& runnable, const Inputs& inputs) {
+  const std::vector<Array> arguments = runnable.arguments(inputs.values);
+  return seconds_of([&] { return runnable.executable.run(arguments); });
+}
+
+}  // namespace
+
+Measured measured(const Program& program, const Device& device, const InputFlags& flags,
+                  int64_t repeat) {
+  const auto shared = std::make_shared<const Program>(program);
+  const Runnable runnable{Executable::load(shared, device),
+                          std::vector<Array>(program.inputs.size())};
+  const Inputs inputs = make_inputs(program, flags);
+  timed_call(runnable, inputs);
+  return {
+      measure([&] { return timed_call(runnable, inputs); }, program, inputs.sizes, device, repeat),
+      inputs.sizes};
+}
+
+std::vector<const FusedKernel*> fused_in(const Explanation& explanation, const Launch& launch) {
+  std::vector<const FusedKernel*> out;
+  for (const FusedKernel& kernel : explanation.kernels)
+    if (launch.members.empty()
+            ? kernel.name == launch.name
+            : std::ranges::find(launch.members, kernel.name) != launch.members.end())
+      out.push_back(&kernel);
+  return out;
+}
+
+double estimated_seconds(const Explanation& explanation, const Launch& launch) {
+  double seconds = 0;
+  for (const FusedKernel* kernel : fused_in(explanation, launch)) seconds += kernel->cost.seconds;
+  return seconds;
+}
+
+}  // namespace braze::tool
