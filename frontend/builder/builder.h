@@ -59,6 +59,8 @@ struct Builder {
   std::optional<TracedMesh> mesh;  // none: for one device
   /// (value, argument): `update` was called on them.
   std::vector<std::pair<NodeId, NodeId>> updates;
+  /// (argument, dtype, line): a number that took the dtype of a Tensor.
+  std::vector<std::tuple<NodeId, DType, SourceLocation>> number_uses;
 };
 
 struct Handle {
@@ -130,6 +132,13 @@ inline const std::shared_ptr<Builder>& builder_of(const Tensor& tensor, const ch
   const Tensor* one = &tensor;
   return builder_of({&one, 1}, op, where);
 }
+
+/// The bits of a number (an Operand that is neither Tensor nor Array), rounded if `dtype` is
+/// floating; nullopt if it is not a value of `dtype`.
+std::optional<uint64_t> number_bits(const Operand& number, DType dtype);
+/// Throws for such a number. `subject` is what the message begins with, `op` the node.
+[[noreturn]] void fail_number(const Operand& number, DType dtype, std::string_view subject,
+                              const char* op, SourceLocation where);
 
 /// The operand as a Tensor; numbers take `dtype`, and must be a value of it. Those that are known
 /// only when the function runs are converted, where their kind has values of `dtype`.

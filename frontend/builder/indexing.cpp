@@ -23,6 +23,14 @@ Dim from_start(const Dim& at, const Dim& extent) {
   return at.is_constant() && at.value() < 0 ? extent + at : at;
 }
 
+/// False if a number, counted from the end if it is negative, is certainly neither one of the
+/// extent's places nor, for the end of a Slice, behind the last (`room` 0).
+bool may_be_within(const Dim& at, const Dim& extent, int64_t room) {
+  if (!at.is_constant() || !extent.is_constant()) return true;
+  const int64_t place = from_start(at, extent).value();
+  return place >= 0 && place + room <= extent.value();
+}
+
 /// The parts of `x` that begin at multiples of `size` along an axis.
 std::vector<Tensor> cut(const Tensor& x, int64_t size, int64_t axis) {
   const int64_t extent = x.dim(axis).value();
@@ -89,6 +97,15 @@ Tensor Tensor::operator[](std::initializer_list<Index> indices) const {
   const auto take_axis = [&](const Slice& part, bool is_place) {
     const size_t axis = starts.size();
     const Dim& extent = extents[axis];
+    if (is_place && !may_be_within(*part.start, extent, 1))
+      fail_index(fmt::format("x[{{...}}]: there is no index {} on axis {} of {}",
+                             part.start->to_string(), axis, to_string()),
+                 at, "indices go from 0, or from the end as negative numbers");
+    for (const auto& end : {part.start, part.stop})
+      if (!is_place && end && !may_be_within(*end, extent, 0))
+        fail_index(fmt::format("x[{{...}}]: a Slice from or to {} is out of range on axis {} of {}",
+                               end->to_string(), axis, to_string()),
+                   at, "leave an end out to reach the end of the axis");
     Dim start = from_start(part.start.value_or(part.step < 0 ? Dim(-1) : Dim(0)), extent);
     Dim stop = is_place ? start + 1 : extent;
     if (!is_place && part.stop) stop = from_start(*part.stop, extent);
@@ -203,19 +220,17 @@ Tensor take_along_axis(const Tensor& x, const Tensor& indices, int64_t axis, Whe
           .node = "take_along_axis",
           .fix = "give indices of i32 or i64 with the axes of x; on axes other than the indexed "
                  "one, extents are those of x or 1"});
-  // As places in all of x; a place that is out of range is none.
+  // `take` judges an index where it stands for a place along the axis; what it gives is a place.
   const auto along = [&](const Expr& value) {
     return detail::wrap(builder, build::size(builder->graph, value, at));
   };
-  const Tensor index = cast(broadcast_to(indices, shape), i64);
+  const Tensor within = take(arange(i64, x.dim(axis)), indices);
   const std::vector<Expr> strides = row_major_strides(to_shape(x.shape()));
-  Tensor offset = index * along(strides[at_axis(axis)]);
+  Tensor offset = broadcast_to(within, shape) * along(strides[at_axis(axis)]);
   for (size_t i = 0; i < shape.size(); ++i)
     if (i != at_axis(axis))
       offset += arange(i64, shape, static_cast<int64_t>(i)) * along(strides[i]);
-  const Tensor extent = along(to_expr(x.dim(axis)));
-  const Tensor is_place = (index >= 0) & (index < extent);
-  return take(reshape(x, {x.numel()}), braze::where(is_place, offset, -1));
+  return take(reshape(x, {x.numel()}), offset);
 }
 
 // ---- Repetitions ------------------------------------------------------------------------------

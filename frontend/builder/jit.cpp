@@ -45,6 +45,7 @@ struct Specialization {
   std::optional<CheckedGraph> checked;  // in checked mode: what `executable` was made from
   Executable executable;
   std::shared_ptr<const void> skeleton;
+  std::vector<NumberUse> number_uses;
 
   bool admits(uint64_t wanted, std::span<const Array> arguments) const {
     if (wanted != structure || arguments.size() != leaves.size()) return false;
@@ -134,6 +135,7 @@ SpecializationRef JitCore::State::make(uint64_t structure, const Device& device,
   Traced traced;
   made->graph = std::make_shared<const Graph>(tracer.trace(call, leaves, traced));
   made->skeleton = traced.skeleton;
+  made->number_uses = std::move(traced.number_uses);
   CompileOptions how = options.compile;
   if (options.checked) {
     made->checked.emplace(*made->graph);
@@ -173,27 +175,32 @@ void JitCore::State::note_compilation(const Device& device, const std::vector<Sp
                   changes.empty() ? "its arguments had other C++ types" : changes));
 }
 
-SpecializationRef JitCore::prepare(uint64_t structure, std::span<const Array> arguments,
-                                   const TracedCall& call) {
+SpecializationRef JitCore::prepare(FlatCall& flat, const TracedCall& call) {
   refuse_if_forked();
   State& state = *state_;
+  if (!flat.numbers.empty()) {
+    const auto first = std::ranges::find_if(flat.arrays, &Array::valid);
+    flat.add_numbers(first == flat.arrays.end() ? default_device() : first->device());
+  }
   const auto admits = [&](const SpecializationRef& known) {
-    return known->admits(structure, arguments);
+    return known->admits(flat.structure, flat.arrays);
   };
-  if (std::optional<SpecializationRef> known = state.specializations.find(admits))
-    return std::move(*known);
-  state.tracer.refuse_recursion();
-  const Device device = state.common_device(arguments, call);
-  const std::vector<Spec> leaves = state.tracer.leaf_specs(call, state.specs);
-  std::string key = fmt::format("{:x} {}", structure, device.name());
-  for (const Spec& leaf : leaves) key += " " + leaf.to_string();
-  bool is_new = false;
-  SpecializationRef specialization = state.specializations.get_or_make(hash128(key), [&] {
-    is_new = true;
-    return state.make(structure, device, leaves, call);
-  });
-  if (is_new) state.note_compilation(device, leaves, call);
-  return specialization;
+  std::optional<SpecializationRef> known = state.specializations.find(admits);
+  if (!known) {
+    state.tracer.refuse_recursion();
+    const Device device = state.common_device(flat.arrays, call);
+    const std::vector<Spec> leaves = state.tracer.leaf_specs(call, state.specs);
+    std::string key = fmt::format("{:x} {}", flat.structure, device.name());
+    for (const Spec& leaf : leaves) key += " " + leaf.to_string();
+    bool is_new = false;
+    known = state.specializations.get_or_make(hash128(key), [&] {
+      is_new = true;
+      return state.make(flat.structure, device, leaves, call);
+    });
+    if (is_new) state.note_compilation(device, leaves, call);
+  }
+  state.tracer.check_numbers(flat, call, (*known)->number_uses);
+  return std::move(*known);
 }
 
 std::string JitCore::graph_text(const TracedCall& call) const {
@@ -278,19 +285,14 @@ Spec spec_of(const Operand& number) {
   }
 }
 
-void add_numbers(std::vector<Array>& arguments, const Numbers& numbers) {
-  const auto first = std::ranges::find_if(arguments, &Array::valid);
-  add_numbers_on(first == arguments.end() ? default_device() : first->device(), arguments, numbers);
-}
-
-void add_numbers_on(const Device& device, std::vector<Array>& arguments, const Numbers& numbers) {
+void FlatCall::add_numbers(const Device& device) {
   for (const auto& [place, number] : numbers) {
     HostTensor value(spec_of(number).dtype, {});
     if (number.kind() == Operand::Kind::Real)
       value.set_double(0, number.real());
     else
       value.set_int(0, number.integer());
-    arguments[place] = Array::from_host(value, device);
+    arrays[place] = Array::from_host(value, device);
   }
 }
 

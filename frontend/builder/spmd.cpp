@@ -51,6 +51,7 @@ struct SpmdSpecialization {
   std::shared_ptr<const Graph> graph;  // of one device
   MeshExecutable executable;
   std::shared_ptr<const void> skeleton;
+  std::vector<NumberUse> number_uses;
   std::string collectives;  // the collectives that were inserted, as text
 
   bool admits(uint64_t wanted, std::span<const Array> arguments,
@@ -243,6 +244,7 @@ struct SpmdCore::State {
     Traced traced;
     made.graph = std::make_shared<const Graph>(tracer.trace(call, specs, traced, &over));
     made.skeleton = traced.skeleton;
+    made.number_uses = std::move(traced.number_uses);
     made.out = results_of(*made.graph, traced.paths, parts);
   }
 
@@ -269,6 +271,7 @@ struct SpmdCore::State {
     }
     Distributed distributed = distribute(whole, mesh.axes(), in, out);
     made.skeleton = traced.skeleton;
+    made.number_uses = std::move(traced.number_uses);
     made.in = std::move(distributed.inputs);
     made.out = std::move(distributed.outputs);
     made.collectives = distributed.explanation();
@@ -298,28 +301,30 @@ SpmdCore::SpmdCore(Mesh mesh, SpmdPlan plan, std::source_location where)
 }
 SpmdCore::~SpmdCore() = default;
 
-SpmdRef SpmdCore::prepare(uint64_t structure, std::vector<Array>& arguments, const TracedCall& call,
-                          size_t parts) {
+SpmdRef SpmdCore::prepare(FlatCall& flat, const TracedCall& call, size_t parts) {
   refuse_if_forked();
   State& state = *state_;
+  flat.add_numbers(Device("cpu"));
+  std::vector<Array>& arguments = flat.arrays;
   const auto places = call.leaves();
   for (size_t i = 0; i < arguments.size(); ++i)
     if (!arguments[i].valid())
       state.refuse(codes::kBadSharding, state.leaf_name(places[i]) + " is an empty Array", "");
   const std::vector<std::optional<Sharding>> shardings = state.deciding(arguments);
   std::optional<SpmdRef> known = state.specializations.find(
-      [&](const SpmdRef& made) { return made->admits(structure, arguments, shardings); });
+      [&](const SpmdRef& made) { return made->admits(flat.structure, arguments, shardings); });
   if (!known) {
     state.tracer.refuse_recursion();
     const std::vector<Spec> types = state.tracer.leaf_specs(call, state.plan.options.types);
-    std::string key = fmt::format("{:x}", structure);
+    std::string key = fmt::format("{:x}", flat.structure);
     for (size_t i = 0; i < types.size(); ++i) {
       key += " " + types[i].to_string();
       if (shardings[i]) key += " " + shardings[i]->to_string();
     }
     known = state.specializations.get_or_make(
-        hash128(key), [&] { return state.make(structure, call, parts, types, shardings); });
+        hash128(key), [&] { return state.make(flat.structure, call, parts, types, shardings); });
   }
+  state.tracer.check_numbers(flat, call, (*known)->number_uses);
   for (size_t i = 0; i < arguments.size(); ++i)
     state.place(arguments[i], (*known)->in[i], places[i]);
   return *known;

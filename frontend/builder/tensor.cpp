@@ -168,38 +168,68 @@ const std::shared_ptr<Builder>& builder_of(std::span<const Tensor* const> tensor
   return tensors[0]->builder();
 }
 
-namespace {
+std::optional<uint64_t> number_bits(const Operand& number, DType dtype) {
+  const Operand::Kind kind = number.kind();
+  if (is_floating(dtype)) {
+    const double value =
+        kind == Operand::Kind::Integer ? static_cast<double>(number.integer()) : number.real();
+    if (kind == Operand::Kind::Boolean || !is_value(value, dtype)) return std::nullopt;
+    return constant_bits(dtype, value);
+  }
+  if (kind == Operand::Kind::Real) {
+    if (!is_value(number.real(), dtype)) return std::nullopt;
+    return constant_bits(dtype, number.real());
+  }
+  const bool negative = kind != Operand::Kind::Unsigned && number.integer() < 0;
+  const auto bits = static_cast<uint64_t>(number.integer());
+  return integer_bits(dtype, negative, negative ? 0 - bits : bits);
+}
 
-[[noreturn]] void fail_number(const std::string& number, DType dtype, const char* op,
-                              const char* better, SourceLocation where) {
-  fail(codes::kBadNumber, fmt::format("{}: {} is not a value of {}", op, number, name(dtype)),
+void fail_number(const Operand& number, DType dtype, std::string_view subject, const char* op,
+                 SourceLocation where) {
+  const Operand::Kind kind = number.kind();
+  const bool is_real = kind == Operand::Kind::Real;
+  std::string text, better;
+  if (kind == Operand::Kind::Boolean && is_floating(dtype)) {
+    text = "a bool";
+    better = "bool";
+  } else if (is_floating(dtype)) {
+    text = number_text(kind == Operand::Kind::Integer ? static_cast<double>(number.integer())
+                                                      : number.real());
+    better = "f64";
+  } else if (is_real) {
+    text = number_text(number.real());
+    better = "f32";
+  } else {
+    const bool is_unsigned = kind == Operand::Kind::Unsigned;
+    text = is_unsigned ? std::to_string(static_cast<uint64_t>(number.integer()))
+                       : std::to_string(number.integer());
+    better = is_unsigned ? "u64" : "i64";
+  }
+  fail(codes::kBadNumber, fmt::format("{}: {} is not a value of {}", subject, text, name(dtype)),
        {.location = where,
         .node = op,
         .fix = fmt::format("choose a dtype that has this value, such as {}", better)});
 }
 
-/// The bits of a number that must be a value of `dtype` (rounded, for floats).
-uint64_t number_bits(const Operand& operand, DType dtype, const char* op, SourceLocation where) {
-  if (is_floating(dtype)) {
-    if (operand.kind() == Operand::Kind::Boolean) fail_number("a bool", dtype, op, "bool", where);
-    const double value = operand.kind() == Operand::Kind::Integer
-                             ? static_cast<double>(operand.integer())
-                             : operand.real();
-    if (!is_value(value, dtype)) fail_number(number_text(value), dtype, op, "f64", where);
-    return constant_bits(dtype, value);
-  }
-  if (operand.kind() == Operand::Kind::Real) {
-    if (!is_value(operand.real(), dtype))
-      fail_number(number_text(operand.real()), dtype, op, "f32", where);
-    return constant_bits(dtype, operand.real());
-  }
-  const auto number = static_cast<uint64_t>(operand.integer());
-  const bool negative = operand.kind() != Operand::Kind::Unsigned && operand.integer() < 0;
-  const auto bits = integer_bits(dtype, negative, negative ? 0 - number : number);
-  if (!bits)
-    fail_number(negative ? std::to_string(operand.integer()) : std::to_string(number), dtype, op,
-                operand.kind() == Operand::Kind::Unsigned ? "u64" : "i64", where);
-  return *bits;
+namespace {
+
+/// A number that is known already, as the constant it became.
+std::optional<Operand> constant_of(const Node& node) {
+  const auto* constant = node.as<ConstantOp>();
+  if (!constant) return std::nullopt;
+  if (node.type.dtype == DType::I64) return Operand(constant->value->get_int(0));
+  return Operand(constant->value->get_double(0));
+}
+
+/// Takes care that a number which gets another dtype is a value of it: now if it is known, and at
+/// every call if it is an argument.
+void note_use(const std::shared_ptr<Builder>& builder, NodeId number, DType dtype, const char* op,
+              SourceLocation where) {
+  const Node& node = builder->graph[number];
+  if (node.as<InputOp>()) builder->number_uses.emplace_back(number, dtype, where);
+  const std::optional<Operand> known = constant_of(node);
+  if (known && !number_bits(*known, dtype)) fail_number(*known, dtype, op, op, where);
 }
 
 }  // namespace
@@ -212,13 +242,15 @@ Tensor as_tensor(const Operand& operand, const std::shared_ptr<Builder>& builder
       const bool converts = tensor.is_number() && dtype != DType::Bool &&
                             (is_floating(dtype) || tensor.dtype() == DType::I64);
       if (!converts || tensor.dtype() == dtype) return tensor;
+      note_use(builder, node_of(tensor), dtype, op, where);
       return wrap(builder, build::convert(builder->graph, node_of(tensor), dtype, where));
     }
     case Operand::Kind::Array:
       return wrap(builder, build::constant(builder->graph, operand.array().to_host(), where));
     default:
-      return wrap(builder, build::scalar_bits(builder->graph, dtype,
-                                              number_bits(operand, dtype, op, where), where));
+      const std::optional<uint64_t> bits = number_bits(operand, dtype);
+      if (!bits) fail_number(operand, dtype, op, op, where);
+      return wrap(builder, build::scalar_bits(builder->graph, dtype, *bits, where));
   }
 }
 

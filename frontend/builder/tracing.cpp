@@ -111,6 +111,19 @@ std::vector<Spec> Tracer::leaf_specs(const TracedCall& call, const std::vector<S
   return out;
 }
 
+void Tracer::check_numbers(const FlatCall& flat, const TracedCall& call,
+                           const std::vector<NumberUse>& uses) const {
+  for (const NumberUse& use : uses) {
+    const auto found =
+        std::ranges::find(flat.numbers, use.leaf, [](const auto& n) { return n.first; });
+    if (found == flat.numbers.end() || number_bits(found->second, use.dtype)) continue;
+    const auto leaf = call.leaves()[use.leaf];
+    fail_number(found->second, use.dtype,
+                fmt::format("{}: {}{}", name, argument_name(leaf.first), leaf.second), "",
+                use.where);
+  }
+}
+
 void Tracer::refuse_recursion() const {
   if (std::ranges::find(tracing, this) == tracing.end()) return;
   fail(codes::kRecursiveCall,
@@ -135,6 +148,9 @@ Graph Tracer::trace(const TracedCall& call, const std::vector<Spec>& specs, Trac
     const BuilderScope building(builder);
     traced = call.trace(arguments);
   }
+  for (size_t i = 0; i < arguments.size(); ++i)
+    for (const auto& [number, dtype, use] : builder->number_uses)
+      if (number == node_of(arguments[i])) traced.number_uses.push_back({i, dtype, use});
   for (const Tensor& output : traced.outputs)
     if (!output.valid() || output.builder() != builder)
       fail(codes::kForeignTensor,

@@ -49,6 +49,9 @@ struct Tracer {
   std::vector<Spec> leaf_specs(const TracedCall& call, const std::vector<Spec>& specs) const;
   /// Throws unless all donated arguments are there.
   void check_donations(const TracedCall& call) const;
+  /// Throws if a number is no value of a dtype that it takes.
+  void check_numbers(const FlatCall& flat, const TracedCall& call,
+                     const std::vector<NumberUse>& uses) const;
   /// Throws if this thread is tracing the function already.
   void refuse_recursion() const;
   /// What the function builds for arguments of these types; over `mesh`, if there is one.

@@ -86,12 +86,19 @@ class Option {
           value.kind() == Operand::Kind::Real ? value.real() : static_cast<double>(value.integer());
       return;
     }
-    if (value.kind() == Operand::Kind::Tensor && value.tensor().valid() &&
-        value.tensor().rank() == 0 && is_floating(value.tensor().dtype()))
+    const bool is_array = value.kind() == Operand::Kind::Array;
+    const Tensor& tensor = value.tensor();
+    if (!is_array && tensor.valid() && tensor.rank() == 0 &&
+        (tensor.is_number() || is_floating(tensor.dtype())))
       return;
-    fail(codes::kBadAttribute, fmt::format("the option {} is not a floating scalar", name),
-         {.location = detail::place(value.where()),
-          .fix = "give a number or a Tensor f32[]; pass an Array as an argument"});
+    fail(
+        codes::kBadAttribute,
+        fmt::format("the optimizer's {} is {}, but must be a number or a floating Tensor of rank 0",
+                    name, is_array ? "an Array" : tensor.to_string()),
+        {.location = detail::place(value.where()),
+         .fix = is_array ? "make the Array an argument of the function, and pass the Tensor that "
+                           "the function gets"
+                         : "reshape it to {}, or cast it to f32"});
   }
 
   bool is_number() const {

@@ -159,11 +159,17 @@ struct Inference {
       const Expr &start = slice.starts[i], &limit = slice.limits[i], &extent = shape(0)[i];
       require(slice.strides[i] >= 1, codes::kBadAttribute,
               format("the stride {} is below 1", slice.strides[i]), "use reverse");
-      require(
-          proves_at_most(0, start) && proves_at_most(start, limit) && proves_at_most(limit, extent),
-          codes::kBadAttribute,
-          format("axis {}: 0 <= {} <= {} <= {} (0, start, limit, extent) cannot be proven", i,
-                 start.to_string(), limit.to_string(), extent.to_string()));
+      const bool is_symbolic =
+          !start.as_constant() || !limit.as_constant() || !extent.as_constant();
+      const auto check = [&](bool holds, std::string_view demand) {
+        require(holds, codes::kBadAttribute,
+                format("axis {}: a slice from {} to {} of {} elements must {}{}", i,
+                       start.to_string(), limit.to_string(), extent.to_string(), demand,
+                       is_symbolic ? ", for every size" : ""));
+      };
+      check(proves_at_most(0, start), "begin at 0 or later");
+      check(proves_at_most(limit, extent), "not end after the last element");
+      check(proves_at_most(start, limit), "not end before it begins");
       dims.push_back(ceildiv(limit - start, slice.strides[i]));
     }
     return {dtype(0), Shape(std::move(dims))};

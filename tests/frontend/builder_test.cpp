@@ -25,6 +25,45 @@ TEST_F(BuilderTest, NumbersTakeTheDtype) {
   }
 }
 
+// A number that is an argument is judged when it comes, and the error names it and the line.
+TEST_F(BuilderTest, NumbersAsArgumentsMustBeValues) {
+  const auto f =
+      jit([](Tensor x, Tensor k) { return x + k; }, {.name = "shift", .inputs = {"x", "by"}});
+  const std::string line = here(-1);
+  expect_near(f(full({2}, 1, i8), 126), {127, 127}, 0);
+  for (const int64_t wrong : {200, -129}) {
+    const std::string text = error_of([&] { f(full({2}, 1, i8), wrong); });
+    EXPECT_CONTAINS(text, "shift: by: " + std::to_string(wrong) + " is not a value of i8");
+    EXPECT_CONTAINS(text, "choose a dtype that has this value, such as i64");
+    EXPECT_CONTAINS(text, line);
+  }
+  expect_near(f(full({2}, 1, i8), -128), {-127, -127}, 0);
+  EXPECT_CONTAINS(error_of([&] { f(full({2}, 1, u64), -1); }), "-1 is not a value of u64");
+  EXPECT_CONTAINS(error_of([&] { f(full({2}, 1, f16), 1e6); }), "1e+06 is not a value of f16");
+  // In trees too, and where a function calls another with a number that is known.
+  const auto pair = jit([](std::pair<Tensor, Tensor> p) { return p.first * p.second; });
+  EXPECT_CONTAINS(error_of([&] {
+                    pair(std::pair{full({2}, 1, u8), 256});
+                  }),
+                  "arg0.1: 256 is not a value of u8");
+  const auto outer = jit([&](Tensor x) { return f(x, 300); });
+  EXPECT_CONTAINS(error_of([&] { outer(full({2}, 1, i8)); }), "300 is not a value of i8");
+}
+
+// Numbers of one kind have one signature, whatever their C++ types.
+TEST_F(BuilderTest, TypesOfNumbersCompileOnce) {
+  const auto f = jit([](Tensor x, Tensor k) { return x * k; });
+  const Array x = full({2}, 3);
+  for (const auto& y : {f(x, 2), f(x, 2L), f(x, 2u), f(x, char{2}), f(x, uint64_t{2})})
+    expect_near(y, {6, 6}, 0);
+  EXPECT_EQ(f.compile_count(), 1);
+  expect_near(f(x, 2.0), {6, 6}, 0);
+  expect_near(f(x, 2.0f), {6, 6}, 0);
+  EXPECT_EQ(f.compile_count(), 2) << "a real number is f64, an integer i64";
+  // An Array is not a number, although it has the same type.
+  EXPECT_CONTAINS(error_of([&] { f(x, full({}, 2, f64)); }), "have different dtypes");
+}
+
 TEST_F(BuilderTest, NumbersMustBeValues) {
   const Array x = full({2}, 1, i32);
   EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return t * 0.5; })(x); }),

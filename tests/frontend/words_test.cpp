@@ -76,9 +76,14 @@ TEST_F(Words, IndicesThatDoNotFit) {
   expect([](Tensor t) { return t[{0, 0, 0}]; }, "3 indices and 0 ellipses for f64[3, 4]");
   expect([](Tensor t) { return t[{ellipsis, ellipsis}]; }, "0 indices and 2 ellipses");
   expect([](Tensor t) { return t[{Slice({}, {}, 0)}]; }, "the step of axis 0 is 0");
-  expect([](Tensor t) { return t[3]; }, "slice(f64[3, 4])");
-  expect([](Tensor t) { return t[-4]; }, "slice(f64[3, 4])");
-  expect([](Tensor t) { return t[{Slice(1, 9)}]; }, "slice(f64[3, 4])");
+  expect([](Tensor t) { return t[3]; }, "there is no index 3 on axis 0 of f64[3, 4]");
+  expect([](Tensor t) { return t[{0, -5}]; }, "there is no index -5 on axis 1 of f64[3, 4]");
+  expect([](Tensor t) { return t[{Slice(1, 9)}]; }, "from or to 9 is out of range on axis 0");
+  expect([](Tensor t) { return t[{Slice(-4, {})}]; }, "from or to -4 is out of range on axis 0");
+  expect([](Tensor t) { return t[{Slice(2, 1)}]; },
+         "a slice from 2 to 1 of 3 elements must not end before it begins");
+  expect([](Tensor t) { return slice(t, 1, 1, 9); },
+         "axis 1: a slice from 1 to 9 of 4 elements must not end after the last element");
 }
 
 TEST_F(Words, Parts) {
@@ -159,12 +164,29 @@ TEST_F(Words, TakeAlongAxis) {
                   }),
                   "cannot be indices");
   const auto checked =
-      jit([](Tensor t, Tensor i) { return take_along_axis(t, i, 1); }, JitOptions{.checked = true});
+      jit([](Tensor t, Tensor i) { return take_along_axis(t, i, 1); }, {.checked = true});
   for (const int64_t wrong : {-1, 2})
     EXPECT_CONTAINS(error_of([&] {
                       checked(numbers({2, 2}), Array::from(Longs{wrong}, {1, 1}));
                     }),
-                    "index -1 at [0, 0] of i64[2, 1] is not within axis 0");
+                    "index " + std::to_string(wrong) +
+                        " at [0, 0] of i64[1, 1] is not within axis 0 of i64[2]");
+}
+
+// Out of range, an index is the first or the last of its own axis, as for `take`.
+TEST_F(Words, TakeAlongAxisClamps) {
+  const auto both = jit([](Tensor t, Tensor i) {
+    return std::pair{take_along_axis(t, i, 1), take(t, i[0], 1)};
+  });
+  const Array x = Array::from(Doubles{1, 2, 3, 4, 5, 6}, {2, 3});
+  const Array indices = Array::from(Longs{-7, 3, INT64_MAX, INT64_MIN}, {1, 4});
+  if (test_device().kind() == DeviceKind::Interpreter) {
+    EXPECT_CONTAINS(error_of([&] { both(x, indices).first.wait(); }), "index -7");
+    return;
+  }
+  const auto [along, taken] = both(x, indices);
+  expect_near(along, {1, 3, 3, 1, 4, 6, 6, 4}, 0);
+  expect_near(taken, {1, 3, 3, 1, 4, 6, 6, 4}, 0);
 }
 
 TEST_F(Words, EinsumIsNumPys) {

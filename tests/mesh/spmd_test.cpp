@@ -226,6 +226,8 @@ TEST_F(SpmdTest, RefusesWhatIsWrongWithAFix) {
   EXPECT_THAT(error_of([&] { spmd(identity, mesh)(cut); }),
               HasSubstr("move it with .to(mesh, sharding)"));
   EXPECT_THAT(error_of([&] { jit(identity)(cut); }), HasSubstr("is spread over the 2 devices"));
+  const auto shift = spmd([](Tensor x, Tensor by) { return cast(x, i8) + by; }, mesh);
+  EXPECT_THAT(error_of([&] { shift(ramp({2}), 300); }), HasSubstr("300 is not a value of i8"));
 }
 
 // One compilation serves all sizes that are declared; the function sees those of a shard.

@@ -13,6 +13,7 @@
 // dtype the number takes. A learning rate can thus change without compiling again.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -45,6 +46,17 @@ struct Spec {
 Spec spec(DType dtype, Dims shape);
 /// The declaration of an argument that is compiled for the type that it has.
 inline const Spec as_given{};
+
+/// Declarations of arguments, by their positions. Some compilers take a std::vector from any list
+/// in braces, also from the members of JitOptions; this type comes from Specs alone.
+struct Specs {
+  /// `jit(f, {spec(f32, {"n:1..64", 64}), as_given})`.
+  Specs(std::initializer_list<Spec> specs) : list(specs) {}
+  /// The same from a vector.
+  template <std::same_as<std::vector<Spec>> Vector>
+  Specs(Vector specs) : list(std::move(specs)) {}  // NOLINT: implicit on purpose
+  std::vector<Spec> list;                          ///< by position
+};
 
 /// Names, donated arguments, and how to compile.
 struct JitOptions {
@@ -94,11 +106,19 @@ struct CheckReport {
 
 namespace detail {
 
+/// Where a number among the arguments takes the dtype of a Tensor that it meets.
+struct NumberUse {
+  size_t leaf;  ///< its position among the leaves
+  DType dtype;
+  SourceLocation where;
+};
+
 /// What the function built for one signature.
 struct Traced {
   std::vector<Tensor> outputs;
   std::vector<std::string> paths;        ///< the path of each output in the result
   std::shared_ptr<const void> skeleton;  ///< the result, with Holes as leaves
+  std::vector<NumberUse> number_uses;
 };
 
 /// The typed function with its arguments, which JitCore traces if a signature is new.
@@ -116,6 +136,18 @@ class TracedCall {
   ~TracedCall() = default;
 };
 
+/// The leaves of the arguments of one call.
+struct FlatCall {
+  std::vector<Array> arrays;  ///< empty where a number stands, until it is on the device
+  std::vector<std::pair<size_t, Operand>> numbers;  ///< by their positions among the leaves
+  /// Identifies the arguments' trees and which leaves are numbers; of which C++ type, does not
+  /// matter.
+  uint64_t structure = 0;
+
+  /// Puts the numbers among the Arrays.
+  void add_numbers(const Device& device);
+};
+
 /// One compiled signature. It lives as long as somebody holds it, also if the function dropped it.
 struct Specialization;
 using SpecializationRef = std::shared_ptr<const Specialization>;
@@ -126,10 +158,9 @@ class JitCore {
   JitCore(std::vector<Spec> specs, JitOptions options, std::source_location where);
   ~JitCore();
 
-  /// The specialization for these arguments. If it is new, one of the threads that ask for it
-  /// compiles it. `structure` identifies the C++ types and the structure of the arguments.
-  SpecializationRef prepare(uint64_t structure, std::span<const Array> arguments,
-                            const TracedCall& call);
+  /// The specialization for these arguments, whose numbers become Arrays. If it is new, one of the
+  /// threads that ask for it compiles it.
+  SpecializationRef prepare(FlatCall& flat, const TracedCall& call);
   /// The text of the graph, which is not compiled.
   std::string graph_text(const TracedCall& call) const;
   /// The specialization of the last call. InvalidArgument before the first call.
@@ -143,11 +174,6 @@ class JitCore {
 
 /// Executes one call.
 std::vector<Array> run(const Specialization& specialization, std::span<const Array> arguments);
-/// Numbers that were passed as arguments, by their positions among the leaves.
-using Numbers = std::vector<std::pair<size_t, Operand>>;
-/// Inserts the numbers among the Arrays, on the same device.
-void add_numbers(std::vector<Array>& arguments, const Numbers& numbers);
-void add_numbers_on(const Device& device, std::vector<Array>& arguments, const Numbers& numbers);
 /// A number as an argument of a function under construction.
 Tensor constant_number(const Operand& number);
 const Executable& executable(const Specialization& specialization);
@@ -161,6 +187,25 @@ CheckReport check(const Specialization& specialization, std::span<const Array> a
 /// An object whose address identifies the type T in this process.
 template <class T>
 inline const char kTypeTag = 0;
+
+template <class... Arguments>
+FlatCall flatten(const Arguments&... arguments) {
+  using Trees = std::tuple<Rebind<Arguments, Tensor>...>;
+  FlatCall flat{.structure = reinterpret_cast<uintptr_t>(&kTypeTag<Trees>)};
+  flat.arrays.reserve(sizeof...(Arguments));
+  [[maybe_unused]] auto append = [&flat]<class Leaf>(const Leaf& leaf) {
+    if constexpr (Arithmetic<Leaf>) {
+      flat.structure = mix(flat.structure, flat.arrays.size());
+      flat.numbers.emplace_back(flat.arrays.size(), leaf);
+      flat.arrays.emplace_back();
+    } else {
+      flat.arrays.push_back(leaf);
+    }
+  };
+  (Tree<Arguments>::each(arguments, append), ...);
+  ((flat.structure = mix(flat.structure, Tree<Arguments>::structure(arguments))), ...);
+  return flat;
+}
 
 inline Spec spec_of(const Spec& spec) { return spec; }
 template <Arithmetic T>
@@ -241,9 +286,9 @@ class Jitted {
       return function_(in_place(arguments)...);
     } else {
       using Result = typename detail::TypedCall<F, Arguments...>::Result;
-      std::vector<Array> flat;
+      detail::FlatCall flat = detail::flatten(arguments...);
       const detail::SpecializationRef compiled = prepare(flat, arguments...);
-      std::vector<Array> results = detail::run(*compiled, flat);
+      std::vector<Array> results = detail::run(*compiled, flat.arrays);
       if constexpr (std::is_same_v<Result, Tensor>) {
         return std::move(results[0]);
       } else {
@@ -266,9 +311,9 @@ class Jitted {
   /// not changed. Judges the results: exactly, or by their error bound.
   template <class... Arguments>
   CheckReport check(const Arguments&... arguments) const {
-    std::vector<Array> flat;
+    detail::FlatCall flat = detail::flatten(arguments...);
     const detail::SpecializationRef compiled = prepare(flat, arguments...);
-    return detail::check(*compiled, flat);
+    return detail::check(*compiled, flat.arrays);
   }
 
   // These describe the last call. InvalidArgument before the first call.
@@ -303,25 +348,9 @@ class Jitted {
       return (argument);
   }
 
-  /// The specialization for the arguments. Their leaves are appended to `flat`.
   template <class... Arguments>
-  detail::SpecializationRef prepare(std::vector<Array>& flat, const Arguments&... arguments) const {
-    using Call = detail::TypedCall<F, Arguments...>;
-    flat.reserve(sizeof...(Arguments));
-    detail::Numbers numbers;
-    [[maybe_unused]] auto append = [&]<class Leaf>(const Leaf& leaf) {
-      if constexpr (Arithmetic<Leaf>) {
-        numbers.emplace_back(flat.size(), leaf);
-        flat.emplace_back();
-      } else {
-        flat.push_back(leaf);
-      }
-    };
-    (detail::Tree<Arguments>::each(arguments, append), ...);
-    if (!numbers.empty()) detail::add_numbers(flat, numbers);
-    uint64_t structure = reinterpret_cast<uintptr_t>(&detail::kTypeTag<Call>);
-    ((structure = detail::mix(structure, detail::Tree<Arguments>::structure(arguments))), ...);
-    return core_->prepare(structure, flat, Call(function_, arguments...));
+  detail::SpecializationRef prepare(detail::FlatCall& flat, const Arguments&... arguments) const {
+    return core_->prepare(flat, detail::TypedCall<F, Arguments...>(function_, arguments...));
   }
 
   F function_;
@@ -333,9 +362,9 @@ class Jitted {
 /// without a spec, and arguments that are trees, are compiled for the shapes that they have. The
 /// first call is an InvalidArgument if a position or a symbol belongs to no argument.
 template <class F>
-Jitted<F> jit(F function, std::vector<Spec> specs, JitOptions options = {},
+Jitted<F> jit(F function, Specs specs, JitOptions options = {},
               std::source_location where = std::source_location::current()) {
-  return {std::move(function), std::move(specs), std::move(options), where};
+  return {std::move(function), std::move(specs.list), std::move(options), where};
 }
 /// The same without symbolic extents.
 template <class F>
@@ -344,16 +373,19 @@ Jitted<F> jit(F function, JitOptions options = {},
   return {std::move(function), {}, std::move(options), where};
 }
 /// The same with donated arguments.
-template <class F>
-Jitted<F> jit(F function, donate arguments,
+template <class F, std::same_as<donate> Donate>
+Jitted<F> jit(F function, Donate arguments,
               std::source_location where = std::source_location::current()) {
   return {std::move(function), {}, {.donate = std::move(arguments.arguments)}, where};
 }
 /// The same with symbolic extents and donated arguments.
-template <class F>
-Jitted<F> jit(F function, std::vector<Spec> specs, donate arguments,
+template <class F, std::same_as<donate> Donate>
+Jitted<F> jit(F function, Specs specs, Donate arguments,
               std::source_location where = std::source_location::current()) {
-  return {std::move(function), std::move(specs), {.donate = std::move(arguments.arguments)}, where};
+  return {std::move(function),
+          std::move(specs.list),
+          {.donate = std::move(arguments.arguments)},
+          where};
 }
 
 }  // namespace braze

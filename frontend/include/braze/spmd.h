@@ -6,11 +6,12 @@
 //   auto easy = data_parallel(train_step, mesh, {.batch = {1}, .donate = {0}});
 //   auto auto_cut = distribute(train_step, mesh, {.in = {std::nullopt, sharded("data")}});
 //
-// The function is traced once, for the types of one shard, and runs on every device on its own;
-// what devices do together are ops inside of it (collectives.h). That given to `distribute` is an
-// ordinary function of whole tensors, and Braze finds what each device does of it. Arguments are
-// Arrays, spread over the mesh already or brought there at the call, and numbers; results are
-// Arrays spread over the mesh. docs/guides/many_devices.md begins with ten lines.
+// The function is traced once, for the types of one shard, and every device runs it on its own
+// shards. Where the devices work together, the function calls a collective (collectives.h). A
+// function for `distribute` is an ordinary function of whole tensors, and Braze finds out which
+// part of it each device computes. Arguments are numbers and Arrays. An Array that is not spread
+// over the mesh yet is brought there by the call. Results are Arrays over the mesh.
+// docs/guides/many_devices.md begins with ten lines.
 #pragma once
 
 #include <memory>
@@ -28,46 +29,51 @@
 
 namespace braze {
 
+/// How `spmd` spreads arguments and results over the mesh, and how it compiles.
 struct SpmdOptions {
-  /// How each argument is spread, with all its arrays; those without an entry are replicated.
+  /// The sharding of each argument, which holds for all arrays in it. Arguments without an entry
+  /// are replicated.
   std::vector<Sharding> in;
-  /// How each result is: of a function that returns a pair or tuple, each part with all its arrays;
-  /// those without an entry are replicated. A result that differs between devices which the
-  /// sharding takes for equal is an InvalidArgument.
+  /// The sharding of each result. If the function returns a pair or tuple, there is one for each
+  /// part, which holds for all arrays in it. Results without an entry are replicated.
+  /// InvalidArgument if a result differs between devices that have the same part by its sharding.
   std::vector<Sharding> out;
   std::vector<int> donate = {};  ///< positions of arguments that a call takes over
-  /// Declared types of whole arguments, by position, such as spec(f32, {"n:2..64%2", 64}): one
-  /// compilation serves all sizes. The devices divide an extent that is cut.
+  /// Declared types of whole arguments, by position, such as spec(f32, {"n:2..64%2", 64}). One
+  /// compilation serves all sizes. The number of devices must divide an extent that is cut.
   std::vector<Spec> types = {};
   std::string name = "main";             ///< as JitOptions::name
   std::vector<std::string> inputs = {};  ///< names of the arguments in messages
   CompileOptions compile = {};           ///< how to compile what was traced
 };
 
+/// What `data_parallel` cuts, and how it compiles.
 struct DataParallelOptions {
   /// Positions of the arguments whose first axis is cut. All others are replicated.
   std::vector<int> batch;
   std::vector<int> donate = {};  ///< positions of arguments that a call takes over
-  /// Declared types of whole arguments, by position, such as spec(f32, {"n:2..64%2", 64}): one
-  /// compilation serves all sizes. The devices divide an extent that is cut.
+  /// Declared types of whole arguments, by position, such as spec(f32, {"n:2..64%2", 64}). One
+  /// compilation serves all sizes. The number of devices must divide an extent that is cut.
   std::vector<Spec> types = {};
   std::string name = "main";             ///< as JitOptions::name
   std::vector<std::string> inputs = {};  ///< names of the arguments in messages
   CompileOptions compile = {};           ///< how to compile what was traced
 };
 
+/// What `distribute` is told about the sharding of arguments and results, and how it compiles.
 struct DistributeOptions {
-  /// How each argument comes, with all its arrays. Of those without an entry, or with
-  /// `std::nullopt`, an Array that is spread over the mesh comes as it is; another one as the
-  /// `constrain` says that the function calls on it, else whole.
+  /// The sharding of each argument, which holds for all arrays in it. Without an entry, or with
+  /// `std::nullopt`, an Array that is spread over the mesh keeps its sharding. Any other Array has
+  /// the sharding of the `constrain` that the function calls on it, or else it is replicated.
   std::vector<std::optional<Sharding>> in = {};
-  /// How each result goes: of a function that returns a pair or tuple, each part with all its
-  /// arrays. Those without an entry take over the sharding of the argument whose memory they take
-  /// over, or go as they are made.
+  /// The sharding of each result. If the function returns a pair or tuple, there is one for each
+  /// part, which holds for all arrays in it. A result without an entry that takes over the memory
+  /// of an argument has the sharding of that argument. Other results keep the sharding that they
+  /// were computed with.
   std::vector<std::optional<Sharding>> out = {};
   std::vector<int> donate = {};  ///< positions of arguments that a call takes over
-  /// Declared types of whole arguments, by position, such as spec(f32, {"n:2..64%2", 64}): one
-  /// compilation serves all sizes. The devices divide an extent that is cut.
+  /// Declared types of whole arguments, by position, such as spec(f32, {"n:2..64%2", 64}). One
+  /// compilation serves all sizes. The number of devices must divide an extent that is cut.
   std::vector<Spec> types = {};
   std::string name = "main";             ///< as JitOptions::name
   std::vector<std::string> inputs = {};  ///< names of the arguments in messages
@@ -101,8 +107,7 @@ class SpmdCore {
 
   /// The specialization for these arguments. `parts`: the number of parts of the result, 0 if it is
   /// neither pair nor tuple.
-  SpmdRef prepare(uint64_t structure, std::vector<Array>& arguments, const TracedCall& call,
-                  size_t parts);
+  SpmdRef prepare(FlatCall& flat, const TracedCall& call, size_t parts);
   SpmdRef last() const;
   std::string graph_text(const TracedCall& call) const;
 
@@ -127,67 +132,56 @@ inline constexpr size_t kParts<std::pair<A, B>> = 2;
 
 }  // namespace detail
 
-/// A function compiled on demand for a mesh. Copies share what was compiled. May be called from any
-/// thread.
+/// A function that is compiled on demand for a mesh. Copies share what was compiled. Any thread may
+/// call it.
 template <class F>
 class Spmd {
  public:
+  /// For `spmd`, `data_parallel` and `distribute`.
   Spmd(F function, Mesh mesh, detail::SpmdPlan plan, std::source_location where)
       : function_(std::move(function)),
         core_(std::make_shared<detail::SpmdCore>(std::move(mesh), std::move(plan), where)) {}
 
-  /// Runs the function on every device, asynchronously; takes Arrays and numbers, and returns
-  /// Arrays over the mesh, where the function has Tensors.
+  /// Runs the function on every device. The call is asynchronous. It takes an Array or a number,
+  /// and returns an Array over the mesh, where the function has a Tensor.
   template <class... Arguments>
   auto operator()(const Arguments&... arguments) const {
     using Result = typename detail::TypedCall<F, Arguments...>::Result;
-    std::vector<Array> flat;
+    detail::FlatCall flat = detail::flatten(arguments...);
     const detail::SpmdRef compiled = prepare(flat, arguments...);
-    std::vector<Array> results = detail::run(*compiled, flat);
+    std::vector<Array> results = detail::run(*compiled, flat.arrays);
     size_t next = 0;
     return detail::refill<Array>(
         *static_cast<const detail::Rebind<Result, detail::Hole>*>(detail::skeleton(*compiled)),
         results, next);
   }
 
-  /// Runs it on copies of the arguments, which stay as they are, and judges the results on all
-  /// devices by the reference interpreter, which runs all of them.
+  /// Runs the function on copies of the arguments, which do not change, and compares the results of
+  /// all devices with those of the reference interpreter.
   template <class... Arguments>
   CheckReport check(const Arguments&... arguments) const {
-    std::vector<Array> flat;
+    detail::FlatCall flat = detail::flatten(arguments...);
     const detail::SpmdRef compiled = prepare(flat, arguments...);
-    return detail::check(*compiled, flat);
+    return detail::check(*compiled, flat.arrays);
   }
 
-  /// The Graph IR that each device runs, as text; of a function of whole tensors, what it says
-  /// itself. Nothing is compiled.
+  /// The Graph IR that each device runs, as text. For `distribute`, the graph of the whole
+  /// function. Nothing is compiled.
   template <class... Arguments>
   std::string graph(const Arguments&... arguments) const {
     return core_->graph_text(detail::TypedCall<F, Arguments...>(function_, arguments...));
   }
-  /// The kernels and collectives of the last call's program; of those that `distribute` inserted,
-  /// the reasons and bytes. InvalidArgument before the first.
+  /// The kernels and collectives of the last call's program, with the reason and the bytes of each
+  /// collective that `distribute` inserted. InvalidArgument before the first call.
   std::string explain() const { return detail::explain(*core_->last()); }
+  /// The Program that the last call ran. InvalidArgument before the first call.
   std::shared_ptr<const Program> program() const { return detail::program(core_->last()); }
 
  private:
   template <class... Arguments>
-  detail::SpmdRef prepare(std::vector<Array>& flat, const Arguments&... arguments) const {
+  detail::SpmdRef prepare(detail::FlatCall& flat, const Arguments&... arguments) const {
     using Call = detail::TypedCall<F, Arguments...>;
-    detail::Numbers numbers;
-    [[maybe_unused]] auto append = [&]<class Leaf>(const Leaf& leaf) {
-      if constexpr (Arithmetic<Leaf>) {
-        numbers.emplace_back(flat.size(), leaf);
-        flat.emplace_back();
-      } else {
-        flat.push_back(leaf);
-      }
-    };
-    (detail::Tree<Arguments>::each(arguments, append), ...);
-    if (!numbers.empty()) detail::add_numbers_on(Device("cpu"), flat, numbers);
-    uint64_t structure = reinterpret_cast<uintptr_t>(&detail::kTypeTag<Call>);
-    ((structure = detail::mix(structure, detail::Tree<Arguments>::structure(arguments))), ...);
-    return core_->prepare(structure, flat, Call(function_, arguments...),
+    return core_->prepare(flat, Call(function_, arguments...),
                           detail::kParts<typename Call::Result>);
   }
 
@@ -196,18 +190,19 @@ class Spmd {
 };
 
 /// Makes a function of Arrays over `mesh` from `function`, which takes and returns Tensors or trees
-/// of them, and runs on each device with its shards. InvalidArgument, at the first call, for a
-/// sharding that does not fit: the message has the fix.
+/// of them. Each device runs `function` on its shards. The first call is an InvalidArgument if a
+/// sharding does not fit; the message has the fix.
 template <class F>
 Spmd<F> spmd(F function, Mesh mesh, SpmdOptions options = {},
              std::source_location where = std::source_location::current()) {
   return {std::move(function), std::move(mesh), {.options = std::move(options)}, where};
 }
 
-/// The same for training on parts of a batch: the first axis of the arguments in `batch` is cut
-/// along the only axis of the mesh, and losses that `function` differentiates are means over all
-/// devices, so that their gradients are those of the whole batch. Results that all devices share
-/// come back replicated; others are joined along their first axis, which they need to have.
+/// The same for training on parts of a batch. The mesh has one axis, and the first axis of each
+/// argument in `batch` is cut along it. Losses that `function` differentiates become means over all
+/// devices, so their gradients are those of the whole batch. Results that are equal on all devices
+/// are returned replicated. The parts of other results, which must have an axis, are joined along
+/// their first axis.
 template <class F>
 Spmd<F> data_parallel(F function, Mesh mesh, DataParallelOptions options = {},
                       std::source_location where = std::source_location::current()) {
@@ -226,10 +221,10 @@ Spmd<F> data_parallel(F function, Mesh mesh, DataParallelOptions options = {},
           where};
 }
 
-/// The same of an ordinary function of whole tensors. Arguments, results and `constrain` inside of
-/// it say how some values are spread; how the others are follows from the ops, and collectives are
-/// inserted where they are needed: `explain()` lists them. InvalidArgument, at the first call, for
-/// values that are spread in ways that exclude each other.
+/// The same for an ordinary function of whole tensors. The shardings of arguments and results, and
+/// calls of `constrain` inside the function, say how some values are spread. The shardings of the
+/// other values follow from the ops. Collectives are inserted where they are needed; `explain()`
+/// lists them. The first call is an InvalidArgument if two shardings contradict each other.
 template <class F>
 Spmd<F> distribute(F function, Mesh mesh, DistributeOptions options = {},
                    std::source_location where = std::source_location::current()) {

@@ -11,7 +11,9 @@
 //   - A number that is an argument of a compiled function, as in `f(x, 0.1)`, is a Tensor of rank 0
 //     inside the function: f64, or i64 for an integer, or bool. It also takes the dtype of the
 //     Tensor that it meets, rounded once. The same holds for results that are computed from such
-//     numbers alone. An integer can become any numeric dtype, a real number any floating dtype.
+//     numbers alone. An integer can become any numeric dtype, a real number any floating dtype. A
+//     call with a number that is not a value of the dtype, such as 300 for i8, is InvalidArgument;
+//     results of integers wrap.
 //   - Axes are counted from 0, and negative axes from the end.
 //   - Arguments that do not fit throw Error (InvalidArgument) with the types, the op and your line.
 #pragma once
@@ -427,8 +429,8 @@ Tensor take(const Tensor& x, const Tensor& indices, int64_t axis = 0,
 /// at the same position on all other axes. Both have the same axes. On axes other than `axis`, the
 /// extents are equal, or 1 in `indices`. The result has the shape of `indices` after that
 /// broadcast. An index out of range is an error on the interpreter and in checked functions
-/// (JitOptions::checked), and gives some element of x elsewhere. The gradient of an element is the
-/// sum over all indices that took it.
+/// (JitOptions::checked), and is clamped elsewhere. The gradient of an element is the sum over all
+/// indices that took it.
 Tensor take_along_axis(const Tensor& x, const Tensor& indices, int64_t axis,
                        Where where = Where::current());
 /// x (numeric) with every slice of `updates` added at its index along `axis`. `updates` has the
