@@ -10,9 +10,6 @@ namespace braze {
 
 namespace {
 
-constexpr size_t kFirstOptions = 32;
-static_assert(sizeof(braze_compile_options) >= kFirstOptions);
-
 Precision precision_of(std::string_view text) {
   for (const Precision precision : {Precision::Standard, Precision::Strict, Precision::Fast})
     if (text == name(precision)) return precision;
@@ -23,7 +20,7 @@ Precision precision_of(std::string_view text) {
 CompileOptions options_of(const braze_compile_options* pointer) {
   CompileOptions options;
   if (!pointer) return options;
-  const auto given = c_options(*pointer, "braze_compile_options", kFirstOptions);
+  const auto given = c_options(*pointer, "braze_compile_options");
   if (given.precision) options.precision = precision_of(given.precision);
   if (given.dump_folder) options.dump_folder = given.dump_folder;
   options.fuse = given.do_not_fuse == 0;

@@ -43,7 +43,7 @@ std::string_view name(LogLevel level) {
   return kNames[static_cast<size_t>(level)];
 }
 
-void configure(Config config) {
+void set_config(Config config) {
   check(config);
   Process& p = process();
   const std::lock_guard lock(p.mutex);

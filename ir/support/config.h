@@ -15,6 +15,8 @@ inline constexpr Code kConfiguredLate{"configured-late", ErrorKind::InvalidArgum
                                       "The configuration was set after Braze had been used."};
 }  // namespace codes
 
+/// The work of `configure`, except for what the runtime knows: the names of devices.
+void set_config(Config config);
 /// What is not set in it is for the environment to say. From the first call on it stays as it is.
 const Config& config();
 

@@ -53,22 +53,39 @@ int gpu_count() {
 
 }  // namespace
 
+std::optional<Device> Registry::named(std::string_view text) {
+  if (text == "cpu") return Device();
+  if (text == "cuda") return Device(DeviceKind::Cuda, 0, "");
+  if (text == "interpreter") return Device(DeviceKind::Interpreter, 0, "");
+  if (const auto index = parse_index(text, "cpu:", kMaxCpuDevices))
+    return Device(DeviceKind::Cpu, *index, "");
+  if (const auto index = parse_index(text, "cuda:", kMaxGpus))
+    return Device(DeviceKind::Cuda, *index, "");
+  for (const std::string_view machine : simulated_machines())
+    if (text.starts_with("sim:") && text.substr(4) == machine)
+      return Device(DeviceKind::Simulator, 0, machine);
+  return std::nullopt;
+}
+
 Device Registry::parse(std::string_view text) {
-  if (text == "cpu") return {};
-  if (text == "interpreter") return {DeviceKind::Interpreter, 0, ""};
-  if (const auto index = parse_index(text, "cpu:", cpu_device_count())) {
-    return {DeviceKind::Cpu, *index, ""};
-  }
-  if (text.starts_with("cuda") && gpu_count() > 0) {
-    const auto index = text == "cuda" ? 0 : parse_index(text, "cuda:", gpu_count());
-    if (index) return {DeviceKind::Cuda, *index, ""};
-  }
-  for (const std::string_view machine : simulated_machines()) {
-    if (text.starts_with("sim:") && text.substr(4) == machine) {
-      return {DeviceKind::Simulator, 0, machine};
-    }
-  }
-  fail_no_device(text);
+  const std::optional<Device> device = named(text);
+  const bool is_cpu = device && device->kind() == DeviceKind::Cpu;
+  const bool is_gpu = device && device->kind() == DeviceKind::Cuda;
+  if (!device || (is_cpu && device->index() >= cpu_device_count()) ||
+      (is_gpu && device->index() >= gpu_count()))
+    fail_no_device(text);
+  return *device;
+}
+
+void configure(Config config) {
+  if (config.default_device && !Registry::named(*config.default_device))
+    fail(codes::kNoSuchDevice,
+         fmt::format("the default device of the configuration, {}, is not the name of a device",
+                     quote(*config.default_device)),
+         {.fix = fmt::format("use a name such as \"cpu\", \"cpu:1\", \"cuda:0\", \"interpreter\" "
+                             "or \"sim:{}\", or none",
+                             simulated_machines()[0])});
+  set_config(std::move(config));
 }
 
 void Registry::fail_no_device(std::string_view text) {

@@ -30,6 +30,8 @@ class Registry {
 
   static Registry& get();
 
+  /// The device that a name means, whether this process has it or not. It opens no driver.
+  static std::optional<Device> named(std::string_view text);
   Device parse(std::string_view text);
   DeviceDriver& driver(const Device& device);
   /// Includes GPUs only if they are asked for, because looking for them opens CUDA's driver.

@@ -112,10 +112,12 @@ Array copy_on_device(const ForeignMemory& memory, DeviceDriver& driver, size_t b
 }
 
 Array copy_on_host(const ForeignMemory& memory, DeviceDriver& driver, size_t bytes) {
-  std::vector<std::byte> dense(bytes);
-  driver.copy_strided(nullptr, dense.data(), static_cast<const std::byte*>(memory.data),
+  Array copy = make_array(memory.dtype, memory.shape, memory.device, nullptr);
+  std::byte* const to = copy.state()->data;
+  driver.copy_strided(nullptr, to, static_cast<const std::byte*>(memory.data),
                       dense_copy_of(memory));
-  return Array::from_bytes(dense, memory.dtype, memory.shape, memory.device);
+  if (memory.dtype == DType::Bool) make_bools({to, bytes});
+  return copy;
 }
 
 /// Nobody above could do anything about what the host program's function throws.

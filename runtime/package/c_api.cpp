@@ -2,6 +2,7 @@
 #include "runtime/package/c_api.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <new>
 #include <string>
@@ -79,10 +80,9 @@ static_assert(are_numbered_alike());
 
 constexpr size_t kMostAxes = 64;  // as in NumPy
 
-// What the structures had at first.
-constexpr size_t kFirstPackageOptions = 32, kFirstConfig = 96, kFirstMemory = 80;
-static_assert(sizeof(braze_package_options) >= kFirstPackageOptions &&
-              sizeof(braze_config) >= kFirstConfig && sizeof(braze_memory) >= kFirstMemory);
+// A demand for a signature must not be cut off, and memory without a device is none.
+constexpr size_t kLeastPackageOptions = offsetof(braze_package_options, trust_keys) + sizeof(char*);
+constexpr size_t kLeastMemory = offsetof(braze_memory, release);
 
 thread_local std::string last_error, last_error_code;
 thread_local int entered = 0;  // streams
@@ -130,7 +130,7 @@ auto ask(const Handle* handle, std::string_view name, Question&& question) noexc
 PackageOptions options_of(const braze_package_options* pointer) {
   PackageOptions options;
   if (!pointer) return options;
-  const auto given = c_options(*pointer, "braze_package_options", kFirstPackageOptions);
+  const auto given = c_options(*pointer, "braze_package_options", kLeastPackageOptions);
   if (given.weights) options.weights = given.weights;
   options.trust_any_owner = given.trust_any_owner != 0;
   if (given.trust_keys) options.trust_keys = split_paths(given.trust_keys);
@@ -138,7 +138,7 @@ PackageOptions options_of(const braze_package_options* pointer) {
 }
 
 Config config_of(const braze_config& pointer) {
-  const auto given = c_options(pointer, "braze_config", kFirstConfig);
+  const auto given = c_options(pointer, "braze_config");
   Config config;
   const auto text = [](const char* value) {
     return value ? std::optional<std::string>(value) : std::nullopt;
@@ -194,7 +194,7 @@ struct Release {
 };
 
 Array borrow(const braze_memory& pointer) {
-  const auto given = c_options(pointer, "braze_memory", kFirstMemory);
+  const auto given = c_options(pointer, "braze_memory", kLeastMemory);
   Release release{given.release, given.user};
   ForeignMemory memory;
   memory.data = const_cast<void*>(given.data);
@@ -251,10 +251,10 @@ braze_status c_guarded(const std::function<void()>& work) noexcept {
   }
 }
 
-void fail_options_size(std::string_view name, size_t given, size_t first, size_t here) {
+void fail_options_size(std::string_view name, size_t given, size_t least, size_t here) {
   fail(codes::kOptionsSize,
-       fmt::format("{} of size {}, where this library takes sizes from {} to {}", name, given,
-                   first, here),
+       fmt::format("{} has the size {}, and this library takes multiples of 8 from {} to {}", name,
+                   given, least, here),
        {.fix = fmt::format("set size to sizeof({}), in a program that is built with this library's "
                            "braze/c.h or an older one",
                            name)});

@@ -43,16 +43,16 @@ T& c_need(T* pointer, std::string_view name) {
 }
 
 /// Throws kOptionsSize.
-[[noreturn]] void fail_options_size(std::string_view name, size_t given, size_t first, size_t here);
+[[noreturn]] void fail_options_size(std::string_view name, size_t given, size_t least, size_t here);
 
-/// The structure that a program passed, which may be older than this library: members that it does
-/// not know are zero. `first` is the size that the structure had at first, so that no demand is cut
-/// off. A larger size would mean members that are unknown here, which must not be ignored silently.
+/// The structure that a program passed, which may be older than this library: members beyond its
+/// size are zero. `least` is the size up to the last member that nobody can do without. A larger
+/// size than ours would mean members that are unknown here, which must not be ignored silently.
 template <class Options>
-Options c_options(const Options& given, std::string_view name, size_t first) {
+Options c_options(const Options& given, std::string_view name, size_t least = sizeof(size_t)) {
   const bool is_whole = given.size % alignof(Options) == 0;  // else it would cut a member
-  if (given.size < first || given.size > sizeof(Options) || !is_whole)
-    fail_options_size(name, given.size, first, sizeof(Options));
+  if (given.size < least || given.size > sizeof(Options) || !is_whole)
+    fail_options_size(name, given.size, least, sizeof(Options));
   Options options{};
   std::memcpy(&options, &given, given.size);
   return options;

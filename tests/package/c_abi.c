@@ -163,6 +163,16 @@ int main(int argc, char** argv) {
   config.threads = 1;
   config.log = count_lines;
   config.log_user = &logged;
+  /* An older program has fewer members: those beyond its size do not count. */
+  config.cache = "wrong";
+  config.default_device = "nowhere";
+  for (config.size = 16; config.size <= sizeof(config); config.size += 8) {
+    const int has_device = config.size > offsetof(braze_config, default_device);
+    CHECK(braze_configure(&config) == BRAZE_INVALID_ARGUMENT);
+    CHECK(strcmp(braze_last_error_code(), has_device ? "no-such-device" : "bad-setting") == 0);
+  }
+  config.size = sizeof(config);
+  config.cache = NULL;
   config.default_device = "cpu";
   CHECK(braze_configure(&config) == BRAZE_OK);
 

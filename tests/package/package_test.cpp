@@ -495,7 +495,7 @@ TEST_F(Packages, HoldFunctionsOfTheBuilder) {
                 .to_vector<float>());
 }
 
-// A structure of options that grew: it had 16 bytes at first.
+// A structure of options that grew, and needs what it had at first, 16 bytes.
 struct Grown {
   size_t size;
   int32_t old_member;
@@ -514,6 +514,46 @@ TEST(COptions, OlderCallersAreTakenAndOthersRefused) {
     given.size = size;
     EXPECT_THAT(error_of([&] { c_options(given, "grown", 16); }),
                 AllOf(HasSubstr("options-size"), HasSubstr("from 16 to 24")));
+  }
+  given.size = sizeof(size_t);
+  EXPECT_EQ(c_options(given, "grown").old_member, 0) << "nothing is needed unless somebody says so";
+}
+
+// Each of these is a program that was built when the structure ended there.
+TEST(COptions, EveryPrefixOfAStructureIsAnOlderProgram) {
+  const char* const text =
+      "braze 1 graph\ngraph @twice(%x: f32[3]) {\n  %y = add %x, %x : f32[3]\n  return %y as "
+      "\"y\"\n}\n";
+  for (size_t size = sizeof(size_t); size <= sizeof(braze_compile_options); size += 8) {
+    braze_compile_options options{size, "none such", nullptr, 0};
+    const bool says_precision = size > offsetof(braze_compile_options, precision);
+    if (!says_precision || size == sizeof(options)) options.precision = "strict";
+    braze_function* function = nullptr;
+    EXPECT_EQ(braze_function_compile(text, "twice.braze", &options, "cpu", &function),
+              options.precision[0] == 'n' ? BRAZE_INVALID_ARGUMENT : BRAZE_OK)
+        << size << ": " << braze_last_error();
+    braze_function_release(function);
+  }
+  alignas(64) static const float values[2] = {3, 4};
+  const int64_t shape = 2;
+  for (size_t size = offsetof(braze_memory, release); size <= sizeof(braze_memory); size += 8) {
+    int released = 0;
+    const braze_memory memory{size,
+                              values,
+                              BRAZE_F32,
+                              1,
+                              &shape,
+                              nullptr,
+                              "cpu",
+                              [](void* user) {
+                                if (user) ++*static_cast<int*>(user);
+                              },
+                              &released,
+                              1};
+    braze_array* array = nullptr;
+    ASSERT_EQ(braze_array_borrow(&memory, &array), BRAZE_OK) << braze_last_error();
+    braze_array_release(array);
+    EXPECT_EQ(released, size > offsetof(braze_memory, user) ? 1 : 0) << size;
   }
 }
 

@@ -33,6 +33,13 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
+/// Whether CUDA's driver, here the fake one, has been opened.
+bool is_driver_open() {
+  void* const handle = dlopen(std::getenv("BRAZE_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
+  if (handle) dlclose(handle);
+  return handle != nullptr;
+}
+
 TEST(Config, GoesBeforeTheEnvironment) {
   const auto child = [] {
     setenv("BRAZE_CACHE", "on", 1);
@@ -172,22 +179,20 @@ TEST(Config, AHostApplicationThatDoesAPartTwiceGetsAnError) {
 
 TEST(Config, AnExceptionOfTheHostApplicationsLoopFailsTheCall) {
   const auto child = [] {
-    static bool throws = true;
+    static int call = 0;
     configure({.threads = 2, .parallel_for = [](int count, const ParallelTask& task) {
-                 if (throws) throw std::runtime_error("the pool is closed");
+                 if (++call == 1) throw std::runtime_error("the pool is closed");
+                 if (call == 2) throw 7;
                  for (int i = 0; i < count; ++i) task(i);
                }});
     const Executable sum = add_program().load();
     const Array x = filled(1 << 20, 1);
-    const Array y = sum.run(std::vector{x, x})[0];
-    try {
-      y.wait();
-      FAIL() << "it did not throw";
-    } catch (const std::exception& error) {
-      EXPECT_THAT(error.what(), HasSubstr("the pool is closed"));
-    }
-    throws = false;
-    EXPECT_EQ(sum.run(std::vector{x, x})[0].to_vector<float>()[0], 2) << "the next call is right";
+    const auto run = [&] { return sum.run(std::vector{x, x})[0].to_vector<float>()[0]; };
+    EXPECT_THAT(error_of(run), AllOf(StartsWith("host-loop"), HasSubstr("host program threw"),
+                                     HasSubstr("the pool is closed")));
+    EXPECT_THAT(error_of(run), AllOf(StartsWith("host-loop"), HasSubstr("host program threw"),
+                                     HasSubstr("not a std::exception")));
+    EXPECT_EQ(run(), 2) << "the next call is right";
   };
   EXPECT_EQ(fate_of_child(child), "");
 }
@@ -242,19 +247,17 @@ TEST(Config, NamesTheDefaultDevice) {
 
 TEST(Config, ADefaultDeviceThatIsNoneIsNamedAsTheConfigurations) {
   const auto child = [] {
+    for (const char* wrong : {"", "gpu", "cpu:", "cpu:64", "cuda:-1", "cuda:x", "sim:none", "CPU"})
+      EXPECT_THAT(error_of([&] { configure({.default_device = wrong}); }),
+                  AllOf(StartsWith("no-such-device"), HasSubstr("\"" + std::string(wrong) + "\""),
+                        HasSubstr("such as \"cpu\"")));
+    EXPECT_FALSE(is_driver_open());
     configure({.default_device = "cpu:7"});
     EXPECT_THAT(
         error_of([] { default_device(); }),
         AllOf(StartsWith("no-such-device"), HasSubstr("default device of the configuration")));
   };
   EXPECT_EQ(fate_of_child(child), "");
-}
-
-/// Whether CUDA's driver, here the fake one, has been opened.
-bool is_driver_open() {
-  void* const handle = dlopen(std::getenv("BRAZE_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
-  if (handle) dlclose(handle);
-  return handle != nullptr;
 }
 
 TEST(Gpus, AreLeftAloneUntilSomebodyAsks) {

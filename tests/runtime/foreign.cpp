@@ -239,6 +239,14 @@ TEST(Dlpack, OffsetsAndStridesAreObeyed) {
   EXPECT_EQ(theirs.owned.released, 1);
 }
 
+// One element that stands for 2^44 of them cannot be copied, and nobody runs out of memory over it.
+TEST(Dlpack, WhatIsLargerThanMemoryIsAnError) {
+  Theirs<DLManagedTensorVersioned> theirs({1 << 22, 1 << 22}, {0, 0});
+  EXPECT_THAT(error_of([&] { from_dlpack(&theirs.tensor); }),
+              AllOf(StartsWith("out-of-memory"), HasSubstr("f32[4194304, 4194304]")));
+  EXPECT_EQ(theirs.owned.released, 1);
+}
+
 TEST(Dlpack, WhatIsUnknownIsRefusedAndReleased) {
   const auto refused = [](auto change) {
     Theirs<DLManagedTensorVersioned> theirs({4});

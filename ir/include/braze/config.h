@@ -60,12 +60,13 @@ struct Config {
   /// "" it leaves none. Default: the working directory.
   std::optional<std::string> reproducer_folder = {};
   /// The device that is used when no device is named, such as "cpu". Default: the first GPU, or the
-  /// first CPU if there is none.
+  /// first CPU if there is none. `configure` checks the name; whether there is such a device shows
+  /// when it is first used, because only CUDA's driver knows the GPUs.
   std::optional<std::string> default_device = {};
 };
 
 /// Sets the configuration of the process. Call it once, before any other use of Braze.
-/// InvalidArgument if Braze was used before, and for impossible values.
+/// InvalidArgument if Braze was used before, and for impossible values. Part of the runtime.
 void configure(Config config);
 
 }  // namespace braze

@@ -13,9 +13,10 @@
 namespace braze {
 
 namespace codes {
-inline constexpr Code kHostLoop{"host-loop", ErrorKind::InvalidArgument,
-                                "The host program's parallel_for called a part that there is not, "
-                                "or one part twice."};
+inline constexpr Code kHostLoop{
+    "host-loop", ErrorKind::InvalidArgument,
+    "The host program's parallel_for threw, or called a part that there "
+    "is not, or one part twice."};
 }  // namespace codes
 
 namespace {
@@ -34,6 +35,11 @@ constexpr auto kSpin = std::chrono::microseconds(50);
 // A leader that has waited this many turns for a worker lets other threads run, because the worker
 // may have lost its core.
 constexpr int kPatience = 256;
+
+[[noreturn]] void fail_host_loop(std::string_view thrown) {
+  fail(codes::kHostLoop, fmt::format("parallel_for of the host program threw: {}", thrown),
+       {.fix = "let parallel_for call all parts, in the calling thread if it has no other"});
+}
 
 }  // namespace
 
@@ -108,12 +114,18 @@ void ThreadPool::run_on_host() {
   std::vector<std::atomic<bool>> begun(static_cast<size_t>(threads_));
   std::atomic<int> wrong{-1};
   std::atomic<bool> is_wrong{false};
-  host_(threads_, [&](int worker) {
-    if (worker >= 0 && worker < threads_ && !begun[static_cast<size_t>(worker)].exchange(true))
-      return work(worker);
-    wrong = worker;
-    is_wrong = true;
-  });
+  try {
+    host_(threads_, [&](int worker) {
+      if (worker >= 0 && worker < threads_ && !begun[static_cast<size_t>(worker)].exchange(true))
+        return work(worker);
+      wrong = worker;
+      is_wrong = true;
+    });
+  } catch (const std::exception& error) {
+    fail_host_loop(error.what());
+  } catch (...) {
+    fail_host_loop("something that is not a std::exception");
+  }
   work(0);  // what it has left, if it left anything
   if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
   if (!is_wrong) return;

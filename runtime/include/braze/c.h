@@ -11,8 +11,9 @@
  *
  * The interface only grows: everything keeps its meaning in all releases with the same major
  * version. The first member of every structure is its size. A smaller structure comes from an older
- * program, and its missing members count as zeros. A larger structure comes from a program that
- * needs a newer library, and is BRAZE_INVALID_ARGUMENT. */
+ * program, and its missing members count as zeros; it may end behind any member that is not marked
+ * as needed. A larger structure comes from a program that needs a newer library, and is
+ * BRAZE_INVALID_ARGUMENT. */
 #pragma once
 
 #include <stddef.h>
@@ -98,7 +99,8 @@ typedef struct braze_memory {
   size_t rank;            /**< the number of axes */
   const int64_t* shape;   /**< their extents, outermost first */
   const int64_t* strides; /**< in elements, or NULL: dense and row-major */
-  const char* device;     /**< "cpu": host memory; "cuda:0": memory of that GPU */
+  const char*
+      device; /**< "cpu": host memory; "cuda:0": memory of that GPU; needed, as is all before */
   /** Called once, on any thread, when nothing needs the memory any more, also if no array could be
    * made, unless `size` is wrong. May be NULL. */
   void (*release)(void* user);
@@ -112,7 +114,8 @@ typedef struct braze_package_options {
   const char* weights; /**< a .safetensors file in place of the package's weights, or NULL */
   int trust_any_owner; /**< not 0: accept code from a file that other users can write */
   /** Public keys, or folders of them, separated by colons. One of them must have signed the
-   * package. NULL: the keys that the environment variable BRAZE_TRUST_KEYS names, if any. */
+   * package. NULL: the keys that the environment variable BRAZE_TRUST_KEYS names, if any. Needed,
+   * so that no wrong size drops the demand. */
   const char* trust_keys;
 } braze_package_options;
 
