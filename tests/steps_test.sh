@@ -7,6 +7,9 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/tools"
 cp "$1" "$work/tools/steps.sh"
 cat >"$work/build.sh" <<'END'
+#!/usr/bin/env bash
+# Builds nothing.
+# Usage: build.sh
 set -euo pipefail
 source "$(dirname "$0")/tools/steps.sh"
 step quick true
@@ -20,6 +23,9 @@ fail() {
   cat -v "$work/shown"
   exit 1
 }
+bash "$work/build.sh" --help >"$work/shown"
+printf '%s\n' 'Builds nothing.' 'Usage: build.sh' | diff - "$work/shown" || fail 'this is shown as help'
+[[ ! -e $work/build ]] || fail 'help begins to build'
 ! bash "$work/build.sh" >"$work/shown" || fail 'a broken step does not fail'
 sed -E 's/ +[0-9]+ s/ N s/' "$work/shown" | diff - <(printf '%s\n' 'quick N s' 'ninja N s' 'ctest N s' \
   'broken              failed after N s; the end of build/logs/broken.log:' '[1/2] Building' 'no such header') ||

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building Braze needs, on Debian 12, and nothing when all of it is there.
-# Usage: tools/setup.sh [--sanitizers] [--gpu] [--python] [--mpi]
+# Usage: tools/setup.sh [--sanitizers] [--gpu] [--python] [--mpi] [--docs]
 #   --sanitizers  adds clang 22 and its runtimes, for tools/sanitize.sh
 #   --gpu         fetches NVIDIA's PTX assembler, NVRTC and NVTX from PyPI into third_party/ (107 MiB, unpacked
 #                 297), unless a CUDA toolkit has them, so that GPU code is made and assembled without one.
@@ -8,6 +8,7 @@
 #                 is no error: all else works without.
 #   --mpi         adds Open MPI and MPICH, for meshes over several processes and their tests
 #   --python      adds the headers of Python and its virtual environments, for tools/wheel.sh and its tests
+#   --docs        adds Doxygen, which makes pages of the headers' comments and checks them
 #
 # Elsewhere, or without root, have these yourself: CMake 3.25, Ninja, g++ 12 or clang 22; LLVM 22
 # with static libraries; the headers of fmt, CLI11, GoogleTest with GoogleMock, Google Benchmark, zlib, zstd, xxHash, PCRE2,
@@ -15,6 +16,10 @@
 # the headers of Python 3.9 or later for --python. Name the LLVM by LLVM_DIR=<prefix>/lib/cmake/llvm and other prefixes by
 # CMAKE_PREFIX_PATH, both in the environment; every preset and script follows them.
 set -euo pipefail
+if [[ ${1:-} == -h || ${1:-} == --help ]]; then
+  awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0"
+  exit 0
+fi
 cd "$(dirname "$0")/.."
 
 # --- NVIDIA's wheels -----------------------------------------------------------------------------
@@ -73,6 +78,7 @@ if [[ " $* " == *" --sanitizers "* ]]; then packages+=(clang-22 libclang-rt-22-d
 wished=()
 if [[ " $* " == *" --python "* ]]; then wished+=(python3-dev python3-venv); fi
 if [[ " $* " == *" --mpi "* ]]; then wished+=(libmpich-dev libopenmpi-dev mpich openmpi-bin); fi
+if [[ " $* " == *" --docs "* ]]; then wished+=(doxygen); fi
 # No other package needs pip: one of another origin will do.
 if [[ $wants_wheels == true ]] && ! has_pip; then wished+=(python3-pip); fi
 

@@ -1,4 +1,12 @@
-# Sourced by the other scripts: runs a step quietly, keeps its log, shows the log when it fails.
+# Sourced by the other scripts: runs a step quietly, keeps its log, shows the log when it fails. The
+# comment at the top of a script is what its --help prints.
+
+case ${1:-} in
+  -h | --help)
+    awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0"
+    exit 0
+    ;;
+esac
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$root/build/logs

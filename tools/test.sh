@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, runs every test; lists what was skipped, and why.
-# Usage: tools/test.sh [CTEST ARGUMENTS], such as -L passes or -R digits.
+# Usage: tools/test.sh [CTEST ARGUMENTS], such as -L passes or -R digits. --help prints this.
 set -euo pipefail
 source "$(dirname "$0")/steps.sh"
 
-tools/setup.sh --gpu --python --mpi
+tools/setup.sh --gpu --python --mpi --docs
 step configure cmake --preset dev
 step build cmake --build --preset dev
 
