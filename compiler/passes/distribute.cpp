@@ -278,7 +278,8 @@ class Distributor {
                            found->to_string(), constrain->sharding.to_string()),
                {.location = graph_[use.user].location,
                 .node = "constrain",
-                .fix = "say how the argument comes, or constrain it once and use what that gives"});
+                .fix = "give the argument a sharding, or call constrain on it once and use its "
+                       "result"});
         found = constrain->sharding;
       }
     }
@@ -371,8 +372,7 @@ class Distributor {
          fmt::format("{}, {}: {}", op_name(node.op), node.type.to_string(), why),
          {.location = node.location,
           .node = std::string(op_name(node.op)),
-          .fix =
-              "say with constrain how one of the operands is spread for it; `replicated` gathers"});
+          .fix = "call constrain on one of the operands; constrain(x, replicated) gathers it"});
   }
 
   /// Over which axes the value may stay a partial sum. Sums that are only added up, moved and

@@ -26,7 +26,7 @@ inline constexpr Code kCheckpointBlocks{"checkpoint-blocks", ErrorKind::DataLoss
 inline constexpr Code kCheckpointRank{"checkpoint-rank", ErrorKind::Device,
                                       "Another process could not write its part of a checkpoint."};
 inline constexpr Code kCheckpointArrays{"checkpoint-arrays", ErrorKind::InvalidArgument,
-                                        "A checkpoint has not the arrays that are asked for, or "
+                                        "A checkpoint does not have the arrays asked for, or "
                                         "cannot hold those that are given."};
 }  // namespace codes
 

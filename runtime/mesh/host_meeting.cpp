@@ -338,7 +338,8 @@ std::vector<std::shared_ptr<Together>> meet_on_host(std::span<const MeshAxis> me
                                                     std::span<const MeshAxis> axes) {
   if (ranks && !ranks->board().carries())
     fail(codes::kNoMpi,
-         "CPU devices of several processes work together by MPI alone, and these processes met in "
+         "CPU devices of several processes work together only through MPI, and these processes met "
+         "in "
          "a folder",
          {.location = {},
           .node = "",

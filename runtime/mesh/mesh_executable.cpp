@@ -31,7 +31,7 @@ std::mutex& submission_mutex() {
 
 void check_worker(WorkQueue& queue, const Device& device) {
   if (!queue.has_worker())
-    fail(codes::kNoThread, fmt::format("there is no thread to be had for {}", device.name()));
+    fail(codes::kNoThread, fmt::format("no thread can be started for {}", device.name()));
 }
 
 std::vector<std::shared_ptr<Together>> begin_on_gpus(const Mesh& mesh,

@@ -15,7 +15,7 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kBadMesh{"bad-mesh", ErrorKind::InvalidArgument,
-                               "A mesh has not the axes or devices that were asked for."};
+                               "A mesh does not have the axes or devices asked for."};
 inline constexpr Code kBadSharding{"bad-sharding", ErrorKind::InvalidArgument,
                                    "An array cannot be spread over the mesh in this way."};
 inline constexpr Code kSpreadArray{"spread-array", ErrorKind::InvalidArgument,

@@ -12,8 +12,8 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kBadRanks{"bad-ranks", ErrorKind::InvalidArgument,
-                                "What is said of the processes that run a program together cannot "
-                                "be."};
+                                "The environment describes the processes that run a program in a "
+                                "way that is not possible."};
 }  // namespace codes
 
 /// How a process was started.

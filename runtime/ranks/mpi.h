@@ -12,7 +12,7 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kNoMpi{"no-mpi", ErrorKind::Unsupported,
-                             "MPI, by which processes were started, cannot be used."};
+                             "The MPI that started the processes cannot be used."};
 inline constexpr Code kMpi{"mpi", ErrorKind::Device, "MPI failed."};
 }  // namespace codes
 

@@ -94,7 +94,7 @@ void Patience::note(std::span<const int> missing) {
                      missing.size() == 1 ? "is" : "are", limit().count(), what_),
          {.location = {},
           .node = "",
-          .fix = fmt::format("more time is given by {}", kEnvRankLimit.name)});
+          .fix = fmt::format("set {} to a longer time", kEnvRankLimit.name)});
 }
 
 void Patience::spend(std::span<const int> missing) {
@@ -306,7 +306,7 @@ std::string Ranks::share(std::string_view name, int owner,
 void Ranks::fail_different(uint64_t call, const std::string& mine, int other,
                            const std::string& theirs) const {
   fail(codes::kRanksDiffer,
-       fmt::format("call {} over all ranks is not one call: {}, and {}", call,
+       fmt::format("call {} over all ranks differs between them: {}, and {}", call,
                    with_place(rank(), mine), with_place(other, theirs)),
        {.location = {},
         .node = "",
@@ -408,7 +408,7 @@ void Ranks::look_around() {
       fail(codes::kRankFailed, fmt::format("rank {} failed: {}", other, why),
            {.location = {},
             .node = "",
-            .fix = "what was donated to calls under way is lost: go on from a checkpoint"});
+            .fix = "arrays that were donated to running calls are lost: go on from a checkpoint"});
     } catch (const Error&) {
       return fail_here(CapturedError::current());
     }

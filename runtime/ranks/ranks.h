@@ -33,13 +33,13 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kRankLost{"rank-lost", ErrorKind::Device,
-                                "A process of those that run a program together is gone."};
+                                "One of the processes that run a program together is gone."};
 inline constexpr Code kRankFailed{"rank-failed", ErrorKind::Device,
                                   "A call failed in another of the processes that run a program "
                                   "together."};
 inline constexpr Code kRanksDiffer{"ranks-differ", ErrorKind::InvalidArgument,
-                                   "The processes that run a program together do different "
-                                   "things."};
+                                   "The processes that run a program together make different "
+                                   "calls."};
 }  // namespace codes
 
 /// "rank 2", "ranks 1 and 3".

@@ -310,7 +310,7 @@ TEST(Distribute, ConflictsAreErrorsWithAFix) {
   EXPECT_THAT(refusal(add, kBoth, {cut({"data"}), cut({"", "data"})}),
               HasSubstr("\"data\" of the mesh would cut axis 0 of the result"));
   EXPECT_THAT(refusal(add, kBoth, {cut({"data"}), cut({"", "data"})}),
-              HasSubstr("`replicated` gathers"));
+              HasSubstr("constrain(x, replicated) gathers it"));
   EXPECT_THAT(refusal(add, kBoth, {cut({"rows"}), {}}),
               HasSubstr("the mesh has no axis \"rows\"; it has data, model"));
   EXPECT_THAT(refusal(add, {{"data", 3}}, {cut({"data"}), {}}),

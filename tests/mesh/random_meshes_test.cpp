@@ -2,6 +2,7 @@
 // returns what the graph of all devices says, interpreted, and compiled for one device.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <random>
 
 #include "ir/graph/build.h"
@@ -13,8 +14,13 @@
 namespace braze {
 namespace {
 
-constexpr uint64_t kGraphs = 240;
 constexpr uint64_t kGraphsATest = 20;
+
+/// The number of graphs: BRAZE_TEST_GRAPHS, or as many as a test has time for.
+uint64_t graph_count() {
+  const char* text = std::getenv("BRAZE_TEST_GRAPHS");
+  return text ? std::strtoull(text, nullptr, 10) : 240;
+}
 
 std::vector<MeshAxis> random_mesh(std::mt19937_64& random) {
   const std::vector<std::vector<MeshAxis>> meshes = {
@@ -159,7 +165,8 @@ TEST_P(RandomMeshes, AgreeWithTheInterpreterAndWithOneDevice) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomMeshes, ::testing::Range<uint64_t>(0, kGraphs, kGraphsATest));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomMeshes,
+                         ::testing::Range<uint64_t>(0, graph_count(), kGraphsATest));
 
 }  // namespace
 }  // namespace braze

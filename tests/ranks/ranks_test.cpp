@@ -226,7 +226,7 @@ TEST_F(Folder, ProcessesThatDoDifferentThingsAreTold) {
     ++run_;
     const Outcome out = run(scenario);
     EXPECT_EQ(out.status, (std::vector<int>{3, 3})) << scenario << "\n" << out.output;
-    EXPECT_THAT(out.output, HasSubstr("over all ranks is not one call: rank "));
+    EXPECT_THAT(out.output, HasSubstr("over all ranks differs between them: rank "));
   }
 }
 
@@ -234,7 +234,7 @@ TEST_F(Folder, ProcessesThatDoDifferentThingsAreTold) {
 TEST_F(Folder, EveryCallCanBeCompared) {
   const Outcome out = run("known", 2, {{"BRAZE_CHECK_RANKS", "1"}});
   EXPECT_EQ(out.status, (std::vector<int>{3, 3})) << out.output;
-  EXPECT_THAT(out.output, HasSubstr("call 3 over all ranks is not one call: rank "));
+  EXPECT_THAT(out.output, HasSubstr("call 3 over all ranks differs between them: rank "));
 }
 
 TEST_F(Folder, FilesOfAnEarlierRunAreRefused) {
@@ -255,7 +255,8 @@ TEST_F(Folder, TwoProcessesOfOneRankAreRefused) {
 TEST_F(Folder, CpuDevicesNeedMpi) {
   const Outcome out = run("collectives", 2, {{"BRAZE_CUDA_DRIVER", "none"}});
   EXPECT_EQ(out.status, (std::vector<int>{4, 4})) << out.output;
-  EXPECT_THAT(out.output, HasSubstr("CPU devices of several processes work together by MPI alone"));
+  EXPECT_THAT(out.output,
+              HasSubstr("CPU devices of several processes work together only through MPI"));
   EXPECT_THAT(out.output, HasSubstr("BRAZE_CPU_DEVICES"));
 }
 
@@ -405,7 +406,7 @@ TEST_P(Mpi, ProcessesThatDoDifferentThingsAreTold) {
     const Outcome out = scenario(what);
     EXPECT_FALSE(out.hung);
     // Either says what both do, with the places of both.
-    EXPECT_THAT(out.output, HasSubstr("over all ranks is not one call: rank ")) << what;
+    EXPECT_THAT(out.output, HasSubstr("over all ranks differs between them: rank ")) << what;
     EXPECT_THAT(out.output, HasSubstr("of_rank_0.braze:3")) << what;
     EXPECT_THAT(out.output, HasSubstr("of_rank_1.braze:3")) << what;
   }

@@ -1,12 +1,12 @@
-// collectives.h — what the devices of a mesh do together, inside of functions given to `spmd` and
-// `data_parallel`.
+// collectives.h — collectives: ops in which the devices of a mesh exchange data, for functions that
+// are given to `spmd` and `data_parallel`.
 //
-// `axis` is the name of an axis of the mesh; the devices that differ in their place along it work
-// together. Gradients flow through all of these. A value that is the same on all devices along an
-// axis, such as a replicated argument, and meets one that is not, counts once for each device: its
-// gradient is the sum over them, which is made without a word. docs/guides/many_devices.md has the
-// rules. All of them throw InvalidArgument outside of such functions, and for an axis that the mesh
-// has not.
+// `axis` is the name of an axis of the mesh. The devices that differ only in their place along this
+// axis work together. All collectives have gradients. If a value that is the same on all devices,
+// such as a replicated argument, is combined with a value that differs between devices, the
+// gradient of the first is the sum over the devices; Braze inserts this sum. The guide
+// docs/guides/many_devices.md has the rules. Every function is an InvalidArgument outside of such a
+// function, and if the mesh does not have the axis.
 #pragma once
 
 #include <cstdint>
@@ -17,47 +17,51 @@
 
 namespace braze {
 
-/// How values of several devices become one.
+/// How values of several devices become one value.
 enum class Reduction : uint8_t {
   Sum,   ///< in the order of the devices
-  Mean,  ///< the sum, divided by their number
+  Mean,  ///< the sum, divided by the number of devices
   Prod,  ///< in the order of the devices
   Min,   ///< as `min`
   Max    ///< as `max`
 };
 
-/// On all devices the combination of what each has. x is numeric; for Mean, floating.
-/// InvalidArgument if x is the same on all of them already, as gradients of what is replicated are.
+/// The combination of the x of all devices, on all devices. x is numeric, and floating for Mean.
+/// InvalidArgument if x is already the same on all devices, as the gradient of a replicated value
+/// is.
 Tensor all_reduce(const Tensor& x, std::string_view axis, Reduction how = Reduction::Sum,
                   Where where = Where::current());
-/// On all devices what each has, joined along `along`; scalars become a vector.
+/// The x of all devices, joined along the axis `along` of the tensor, on all devices. Scalars
+/// become a vector.
 Tensor all_gather(const Tensor& x, std::string_view axis, int64_t along = 0,
                   Where where = Where::current());
-/// The combination of what each has, of which each device gets a part along `along`: the devices
-/// divide its extent.
+/// A part of the combination of the x of all devices: each device gets its part along the axis
+/// `along` of the tensor, whose extent the number of devices must divide.
 Tensor reduce_scatter(const Tensor& x, std::string_view axis, int64_t along = 0,
                       Reduction how = Reduction::Sum, Where where = Where::current());
-/// On all devices what the one at place `root` has.
+/// The x of the device at place `root`, on all devices.
 Tensor broadcast(const Tensor& x, std::string_view axis, int64_t root = 0,
                  Where where = Where::current());
-/// What the device `shift` places before has, around the end.
+/// The x of the device `shift` places before this one. The place before the first is the last.
 Tensor permute(const Tensor& x, std::string_view axis, int64_t shift,
                Where where = Where::current());
-/// Cuts x along `split`, gives each device its part, and joins what comes along `join`.
+/// Cuts x along the axis `split` of the tensor, sends each device its part, and joins the parts
+/// that this device receives along the axis `join`.
 Tensor all_to_all(const Tensor& x, std::string_view axis, int64_t split, int64_t join,
                   Where where = Where::current());
-/// The place of the device along the axis: an i64 scalar that differs between devices. For random
-/// numbers of its own a device folds it into the key: random::fold_in(key, axis_index("data")).
+/// The place of the device along the axis: an i64 scalar that differs between devices. With
+/// random::fold_in(key, axis_index("data")), each device makes random numbers of its own.
 Tensor axis_index(std::string_view axis, Where where = Where::current());
-/// How many devices there are along the axis.
+/// The number of devices along the axis.
 int64_t axis_size(std::string_view axis, Where where = Where::current());
 
-/// x, spread over the mesh in this way where the function was given to `distribute`; elsewhere x
-/// itself. It says nothing of the gradient of x. Unlike those above it is for any function.
+/// x with this sharding, if the function was given to `distribute`, and x itself elsewhere. It
+/// says nothing about the gradient of x. Unlike the functions above, it can be called in any
+/// function.
 Tensor constrain(const Tensor& x, const Sharding& sharding, Where where = Where::current());
 
-/// Inside of `data_parallel` the mean over all devices of a floating x; elsewhere x itself. Losses
-/// that are differentiated there are means already.
+/// The mean of a floating x over all devices, if the function was given to `data_parallel`, and x
+/// itself elsewhere. Losses that are differentiated there are means already.
 Tensor device_mean(const Tensor& x, Where where = Where::current());
 
 }  // namespace braze

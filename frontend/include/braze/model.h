@@ -44,8 +44,8 @@ class Model {
  public:
   /// An input or output.
   struct Value {
-    std::string name;
-    Spec type;
+    std::string name;  ///< as the file calls it
+    Spec type;         ///< its dtype and shape, with symbols for extents that the file leaves open
   };
 
   std::vector<Value> inputs() const;   ///< in the order of the file
@@ -54,6 +54,7 @@ class Model {
   /// The results, which may still be computing. InvalidArgument names the input that does not fit,
   /// and both types; all arguments are on one device.
   std::vector<Array> run(std::span<const Array> arguments) const;
+  /// The same with a list.
   std::vector<Array> run(std::initializer_list<Array> arguments) const {
     return run(std::span<const Array>(arguments.begin(), arguments.size()));
   }

@@ -118,9 +118,10 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& scale, const Te
                   double epsilon = 1e-5, int64_t channels = 1, Where where = Where::current());
 /// A batch made normal, and by what.
 struct BatchNormed {
-  Tensor value;           ///< of x's type
-  Tensor mean, variance;  ///< [channels] of this batch, in f32 for 16-bit x
-  Tensor count;           ///< how many elements of a channel they are of: a scalar
+  Tensor value;     ///< of x's type
+  Tensor mean;      ///< [channels] of this batch, in f32 for 16-bit x
+  Tensor variance;  ///< the same
+  Tensor count;     ///< how many elements of a channel they are of: a scalar
 };
 /// (x - mean) / sqrt(variance + epsilon) of each channel over all other axes, times `scale` plus
 /// `shift` ([channels], of x's dtype): for training.

@@ -45,10 +45,11 @@ struct ConvOptions {
   std::vector<int64_t> strides = {};    ///< places from one window to the next; 1
   std::vector<int64_t> dilations = {};  ///< places from one tap to the next; 1
   std::vector<int64_t> gaps = {};       ///< places from one element of x to the next; 1
-  Dims low = {}, high = {};             ///< padding in front and behind; negative crops; 0
+  Dims low = {};                        ///< padding before the first element; negative crops; 0
+  Dims high = {};                       ///< padding after the last element; negative crops; 0
   int64_t groups = 1;  ///< of neighbouring channels, each with its share of the filters
-  Channels channels = Channels::Last;
-  bool tf32 = false;  ///< as in DotAxes
+  Channels channels = Channels::Last;  ///< where they stand in x and in the filters
+  bool tf32 = false;                   ///< as in DotAxes
 };
 
 /// Padding such that with stride s there are ceil(extent / s) windows, the odd place behind: what
@@ -76,12 +77,13 @@ Tensor conv_transpose(const Tensor& x, const Tensor& filters, const ConvOptions&
 struct PoolOptions {
   std::vector<int64_t> strides = {};    ///< the sizes of the windows
   std::vector<int64_t> dilations = {};  ///< 1
-  Dims low = {}, high = {};             ///< padding in front and behind, not negative; 0
+  Dims low = {};                        ///< padding before the first element, not negative; 0
+  Dims high = {};                       ///< padding after the last element, not negative; 0
   /// Also a last window that reaches beyond the padding, if it begins before it.
   bool ceil_mode = false;
   /// Whether an average divides by the padding under its window, too.
   bool count_include_pad = true;
-  Channels channels = Channels::Last;
+  Channels channels = Channels::Last;  ///< where they stand in x
 };
 
 /// The greatest element under each window of `sizes` (one for each spatial axis): padding is never

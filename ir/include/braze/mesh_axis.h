@@ -8,7 +8,7 @@ namespace braze {
 
 /// A named axis of a mesh of devices. Throughout a graph one name stands for one size.
 struct MeshAxis {
-  std::string name;
+  std::string name;  ///< unique in its mesh
   int64_t size = 1;  ///< devices along it
   friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
 };

@@ -7,13 +7,13 @@
 
 namespace braze {
 
-/// Which axis of a mesh cuts which axis of a tensor. Along the axes of the mesh that it does not
-/// name, the devices have the same.
+/// Which axis of a mesh cuts which axis of a tensor. Devices that differ only along axes that it
+/// does not name have the same shard.
 class Sharding {
  public:
   Sharding() = default;  ///< replicated
-  /// For each axis of the tensor an axis of the mesh, or "" where it is whole; beyond the list they
-  /// are whole.
+  /// For each axis of the tensor the axis of the mesh that cuts it, or "". Axes of the tensor
+  /// beyond the list are not cut.
   explicit Sharding(std::vector<std::string> axes);
 
   const std::vector<std::string>& axes() const { return axes_; }  ///< without "" at the end

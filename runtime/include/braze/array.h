@@ -131,7 +131,7 @@ class Array {
 
   struct State;  // runtime/memory/array_state.h
   explicit Array(std::shared_ptr<State> state) : state_(std::move(state)) {}  ///< for Braze itself
-  struct Spread;  // runtime/mesh/spread.h
+  struct Spread;  /// For Braze itself (runtime/mesh/spread.h).
   explicit Array(std::shared_ptr<const Spread> spread) : spread_(std::move(spread)) {}
   /// For Braze itself: of an array on one device. InvalidArgument if it is spread over a mesh.
   const std::shared_ptr<State>& state() const {

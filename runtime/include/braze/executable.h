@@ -43,7 +43,7 @@ class Executable {
   explicit operator bool() const { return impl_ != nullptr; }  ///< false if default-constructed
 
   struct Impl;
-  explicit Executable(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  explicit Executable(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}  ///< the same
   const std::shared_ptr<const Impl>& impl() const { return impl_; }  ///< for Braze itself
 
  private:

@@ -24,23 +24,23 @@ namespace braze {
 /// fastest. A cheap handle.
 class Mesh {
  public:
-  /// The first devices of the kind of `default_device()`, as many as the axes have places: of this
-  /// process, or where several run the program (ranks.h), of each the same number, those of rank 0
-  /// first. InvalidArgument, with the way to more, if there are too few, or if an axis has no name,
-  /// no device, or the name of another.
+  /// The first devices of the same kind as `default_device()`, one for each place of the grid. If
+  /// several processes run the program (ranks.h), each contributes the same number of devices, and
+  /// those of rank 0 come first. InvalidArgument if there are too few devices (the message says how
+  /// to get more), or if an axis has no name, no place, or the name of another axis.
   explicit Mesh(std::vector<MeshAxis> axes);
-  /// These devices of this process; InvalidArgument also for another number of them, for one twice,
-  /// and for devices that do not run the same code.
+  /// These devices of this process. InvalidArgument also if their number is not that of the places,
+  /// if one occurs twice, and if they do not run the same code.
   Mesh(std::vector<MeshAxis> axes, std::vector<Device> devices);
 
   const std::vector<MeshAxis>& axes() const;  ///< as they were given
-  /// One for each place. Of a place of another process: the one of this process at the same place
-  /// among its own.
+  /// The device at each place. If the place belongs to another process, it is the device of this
+  /// process that has the same number among its own.
   const std::vector<Device>& devices() const;
   bool is_local(size_t place) const;                ///< whether this process has the device there
   bool is_local() const;                            ///< whether it has all of them
   size_t size() const { return devices().size(); }  ///< of all places
-  /// The number of devices along an axis. InvalidArgument, with the axes there are, for no axis.
+  /// The number of devices along an axis. InvalidArgument lists the axes if there is no such axis.
   int64_t size(std::string_view axis) const;
   std::string to_string() const;  ///< "data: 2, model: 2"
 
@@ -53,18 +53,18 @@ class Mesh {
   std::shared_ptr<State> state_;
 };
 
-/// Where a tensor is whole.
+/// In a sharding: this axis of the tensor is not cut.
 inline constexpr const char* none = "";
 
 inline const Sharding replicated;  ///< every device has the whole
-/// The first axis is cut.
+/// The first axis of the tensor is cut along this axis of the mesh.
 Sharding sharded(std::string axis);
-/// Several are.
+/// For each axis of the tensor the axis of the mesh that cuts it, or `none`.
 Sharding sharded(std::initializer_list<std::string> axes);
 
-/// The type of one shard. InvalidArgument, with the fix, if the sharding names an axis that the
-/// mesh has not, one twice, or more than the tensor has; or if an extent does not divide. `what`
-/// names the array in messages.
+/// The shape of one shard. InvalidArgument, with the fix, if the mesh does not have an axis of the
+/// sharding, if the sharding names an axis twice or names more axes than the tensor has, or if the
+/// number of devices does not divide an extent. `what` names the array in messages.
 std::vector<int64_t> shard_shape(const std::vector<int64_t>& shape, const Sharding& sharding,
                                  const Mesh& mesh, std::string_view what = "the array");
 
