@@ -29,12 +29,16 @@ constexpr const char* kOpenMpi = "libbraze-mpi-openmpi.so";
 constexpr const char* kMpich = "libbraze-mpi-mpich.so";
 constexpr const char* kAny = "libbraze-mpi.so";
 
+/// The folder of this library, or of the tool that it is linked into, and the folder of libraries
+/// beside that.
 std::vector<fs::path> plugin_folders() {
   Dl_info here{};
   if (!dladdr(reinterpret_cast<void*>(&is_mpi_up), &here) || !here.dli_fname) return {};
   std::error_code error;
-  const fs::path folder = fs::absolute(here.dli_fname, error).parent_path();
-  return {folder, folder / "../lib"};
+  const fs::path folder = fs::absolute(here.dli_fname, error).parent_path().lexically_normal();
+  const fs::path libraries = (folder / "../lib").lexically_normal();
+  if (libraries == folder) return {folder};
+  return {folder, libraries};
 }
 
 /// The plugins that fit the way in which this process was started, the best one first.
@@ -234,7 +238,7 @@ std::vector<std::string> mpi_plugins() {
   for (const char* name : {kOpenMpi, kMpich, kAny})
     for (const fs::path& folder : plugin_folders()) {
       std::error_code error;
-      if (fs::exists(folder / name, error)) found.push_back((folder / name).lexically_normal());
+      if (fs::exists(folder / name, error)) found.push_back(folder / name);
     }
   return found;
 }

@@ -12,11 +12,13 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <thread>
 
 #include "runtime/io/json_value.h"
 #include "runtime/ranks/launch.h"
+#include "runtime/ranks/mpi.h"
 #include "tests/temporary_folder.h"
 
 namespace braze::test {
@@ -474,6 +476,13 @@ std::string error_of(const Environment& variables) {
     return error.what();
   }
   return "";
+}
+
+TEST(Plugins, AreListedOnce) {
+  const std::vector<std::string> plugins = mpi_plugins();
+  EXPECT_THAT(std::set<std::string>(plugins.begin(), plugins.end()),
+              testing::SizeIs(plugins.size()));
+  for (const std::string& plugin : plugins) EXPECT_THAT(plugin, testing::Not(HasSubstr("..")));
 }
 
 TEST(ReadLaunch, KnowsLaunchers) {
