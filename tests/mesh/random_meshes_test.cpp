@@ -36,6 +36,19 @@ std::vector<MeshAxis> random_mesh(std::mt19937_64& random) {
   return meshes[random() % meshes.size()];
 }
 
+/// For every node: whether an index of a gather or scatter is computed from it. Such indices are
+/// right only if their parts belong together, as those of the gradient of a running maximum do.
+std::vector<bool> index_parts(const Graph& graph) {
+  std::vector<bool> is_part(graph.size(), false);
+  for (size_t i = graph.size(); i-- > 0;) {
+    const Node& node = graph[NodeId(i)];
+    if (node.as<GatherOp>() || node.as<ScatterOp>()) is_part[node.operands[1].index] = true;
+    if (is_part[i])
+      for (const NodeId operand : node.operands) is_part[operand.index] = true;
+  }
+  return is_part;
+}
+
 /// `graph` with inputs that vary, and collectives behind some of its values.
 Graph with_collectives(const Graph& graph, std::span<const MeshAxis> mesh,
                        std::mt19937_64& random) {
@@ -50,6 +63,7 @@ Graph with_collectives(const Graph& graph, std::span<const MeshAxis> mesh,
   std::vector<GraphOutput> outputs = graph.outputs();
   for (GraphOutput& output : outputs) output.updates.reset();
   named.set_outputs(std::move(outputs));
+  const std::vector<bool> is_index_part = index_parts(named);
   return rewrite(named, [&](const Rewriting& step) {
     const NodeId x = step.keep();
     const TensorType type = step.result[x].type;
@@ -58,9 +72,9 @@ Graph with_collectives(const Graph& graph, std::span<const MeshAxis> mesh,
                               int64_t offset = 0) {
       return build::collective(step.result, {kind, axis, monoid, offset}, of);
     };
-    if (random() % 3 != 0) return x;
+    if (random() % 3 != 0 || is_index_part[step.id.index]) return x;
     const auto any_offset = static_cast<int64_t>(random() % static_cast<uint64_t>(axis.size));
-    // Where values are indices, or decide something, they stay within what they were.
+    // Integers, which may decide something, stay within what they were.
     const bool free = is_arithmetic_float(type.dtype);
     switch (random() % 8) {
       case 0:

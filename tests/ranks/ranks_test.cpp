@@ -482,7 +482,7 @@ TEST(Plugins, AreListedOnce) {
   const std::vector<std::string> plugins = mpi_plugins();
   EXPECT_THAT(std::set<std::string>(plugins.begin(), plugins.end()),
               testing::SizeIs(plugins.size()));
-  for (const std::string& plugin : plugins) EXPECT_THAT(plugin, testing::Not(HasSubstr("..")));
+  for (const std::string& plugin : plugins) EXPECT_THAT(plugin, testing::Not(HasSubstr("/../")));
 }
 
 TEST(ReadLaunch, KnowsLaunchers) {
