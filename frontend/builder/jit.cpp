@@ -280,6 +280,8 @@ Spec spec_of(const Operand& number) {
       return spec(boolean, {});
     case Operand::Kind::Integer:
       return spec(i64, {});
+    case Operand::Kind::Unsigned:
+      return spec(u64, {});
     default:
       return spec(f64, {});
   }

@@ -129,8 +129,13 @@ Tensor slice(const Tensor& x, const Dims& starts, const Dims& limits, std::vecto
     std::vector<Expr> out;
     for (size_t i = 0; i < places.size(); ++i) {
       const bool from_end = places[i].is_constant() && places[i].value() < 0;
-      out.push_back(from_end ? to_expr(x.dim(static_cast<int64_t>(i)) + places[i])
-                             : to_expr(places[i]));
+      const Dim extent = x.dim(static_cast<int64_t>(i));
+      if (from_end && extent.is_constant() && extent.value() + places[i].value() < 0)
+        fail(codes::kBadAttribute,
+             fmt::format("slice: {} counts from the end of axis {} of {}, which is shorter",
+                         places[i].to_string(), i, x.to_string()),
+             {.location = where, .node = "slice"});
+      out.push_back(to_expr(from_end ? extent + places[i] : places[i]));
     }
     return out;
   };

@@ -218,7 +218,9 @@ namespace {
 std::optional<Operand> constant_of(const Node& node) {
   const auto* constant = node.as<ConstantOp>();
   if (!constant) return std::nullopt;
-  if (node.type.dtype == DType::I64) return Operand(constant->value->get_int(0));
+  const int64_t integer = constant->value->get_int(0);
+  if (node.type.dtype == DType::I64) return Operand(integer);
+  if (node.type.dtype == DType::U64) return Operand(static_cast<uint64_t>(integer));
   return Operand(constant->value->get_double(0));
 }
 
@@ -240,7 +242,7 @@ Tensor as_tensor(const Operand& operand, const std::shared_ptr<Builder>& builder
     case Operand::Kind::Tensor: {
       const Tensor& tensor = operand.tensor();
       const bool converts = tensor.is_number() && dtype != DType::Bool &&
-                            (is_floating(dtype) || tensor.dtype() == DType::I64);
+                            (is_floating(dtype) || tensor.dtype() != DType::F64);
       if (!converts || tensor.dtype() == dtype) return tensor;
       note_use(builder, node_of(tensor), dtype, op, where);
       return wrap(builder, build::convert(builder->graph, node_of(tensor), dtype, where));
@@ -255,7 +257,8 @@ Tensor as_tensor(const Operand& operand, const std::shared_ptr<Builder>& builder
 }
 
 Tensor as_number(const Tensor& tensor) {
-  const bool has_kind = tensor.dtype() == DType::F64 || tensor.dtype() == DType::I64;
+  const bool has_kind =
+      tensor.dtype() == DType::F64 || tensor.dtype() == DType::I64 || tensor.dtype() == DType::U64;
   return Tensor(Handle{tensor.builder(), node_of(tensor), has_kind});
 }
 

@@ -150,7 +150,8 @@ Array Array::borrow(ForeignMemory memory) {
   const auto elements = static_cast<size_t>(checked_numel(memory.shape));
   size_t bytes = 0;
   if (__builtin_mul_overflow(elements, size_of(memory.dtype), &bytes))
-    fail(codes::kOutOfMemory, "an array has more bytes than can be addressed");
+    fail(codes::kOutOfMemory, fmt::format("an array of {} has more bytes than can be addressed",
+                                          type_text(memory.dtype, memory.shape)));
   if (bytes > 0 && !memory.data) refuse(memory, "it is null", "pass the first element's address");
   if (!memory.strides.empty() && memory.strides.size() != memory.shape.size())
     refuse(

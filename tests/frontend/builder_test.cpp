@@ -40,12 +40,18 @@ TEST_F(BuilderTest, NumbersAsArgumentsMustBeValues) {
   expect_near(f(full({2}, 1, i8), -128), {-127, -127}, 0);
   EXPECT_CONTAINS(error_of([&] { f(full({2}, 1, u64), -1); }), "-1 is not a value of u64");
   EXPECT_CONTAINS(error_of([&] { f(full({2}, 1, f16), 1e6); }), "1e+06 is not a value of f16");
+  EXPECT_EQ(f(full({2}, 0, u64), UINT64_MAX).to_vector<uint64_t>()[1], UINT64_MAX);
+  expect_near(f(full({2}, 0, f64), UINT64_MAX), {0x1p64, 0x1p64}, 0);
+  EXPECT_CONTAINS(error_of([&] { f(full({2}, 1, i64), UINT64_MAX); }),
+                  "18446744073709551615 is not a value of i64");
   // In trees too, and where a function calls another with a number that is known.
   const auto pair = jit([](std::pair<Tensor, Tensor> p) { return p.first * p.second; });
   EXPECT_CONTAINS(error_of([&] {
                     pair(std::pair{full({2}, 1, u8), 256});
                   }),
                   "arg0.1: 256 is not a value of u8");
+  expect_near(jit([&](Tensor x) { return f(x, UINT64_MAX); })(full({2}, 0, f64)), {0x1p64, 0x1p64},
+              0);
   const auto outer = jit([&](Tensor x) { return f(x, 300); });
   EXPECT_CONTAINS(error_of([&] { outer(full({2}, 1, i8)); }), "300 is not a value of i8");
 }

@@ -82,6 +82,8 @@ TEST_F(Words, IndicesThatDoNotFit) {
   expect([](Tensor t) { return t[{Slice(-4, {})}]; }, "from or to -4 is out of range on axis 0");
   expect([](Tensor t) { return t[{Slice(2, 1)}]; },
          "a slice from 2 to 1 of 3 elements must not end before it begins");
+  expect([](Tensor t) { return slice(t, 1, -5, 2); },
+         "slice: -5 counts from the end of axis 1 of f64[3, 4], which is shorter");
   expect([](Tensor t) { return slice(t, 1, 1, 9); },
          "axis 1: a slice from 1 to 9 of 4 elements must not end after the last element");
 }

@@ -9,7 +9,7 @@
 //   - Dtypes are never promoted. Operands of two dtypes are an error that names the cast. A C++
 //     number takes the dtype of the Tensor that it meets, which must be able to represent it.
 //   - A number that is an argument of a compiled function, as in `f(x, 0.1)`, is a Tensor of rank 0
-//     inside the function: f64, or i64 for an integer, or bool. It also takes the dtype of the
+//     inside the function: f64, i64 (u64 from 2^63 on) or bool. It also takes the dtype of the
 //     Tensor that it meets, rounded once. The same holds for results that are computed from such
 //     numbers alone. An integer can become any numeric dtype, a real number any floating dtype. A
 //     call with a number that is not a value of the dtype, such as 300 for i8, is InvalidArgument;
