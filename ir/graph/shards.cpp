@@ -77,7 +77,7 @@ class ShardBuilder {
 
   NodeId value(const Node& node, size_t device) {
     if (const auto* collective = node.as<CollectiveOp>())
-      return together(node, *collective, device);
+      return as_declared(together(node, *collective, device), node);
     if (const auto* index = node.as<AxisIndexOp>())
       return build::scalar(all_.graph, DType::I64, static_cast<double>(place(index->axis, device)),
                            node.location);
@@ -89,6 +89,15 @@ class ShardBuilder {
   int64_t place(const MeshAxis& axis, size_t device) const {
     const auto k = std::ranges::find(mesh_, axis) - mesh_.begin();
     return places_of(mesh_, static_cast<int64_t>(device))[static_cast<size_t>(k)];
+  }
+
+  /// The blocks of an extent whose symbol has one value are numbers, and so is what is made of
+  /// them.
+  NodeId as_declared(NodeId x, const Node& node) {
+    const Shape& shape = node.type.shape;
+    if (all_.graph[x].type == node.type) return x;
+    return build::slice(all_.graph, x, std::vector<Expr>(shape.rank(), Expr(0)), shape.dims(),
+                        std::vector<int64_t>(shape.rank(), 1), node.location);
   }
 
   NodeId together(const Node& node, const CollectiveOp& op, size_t device) {

@@ -164,6 +164,16 @@ TEST(Collectives, SymbolicSizes) {
     EXPECT_TRUE(agrees(mesh, graph, one_each(mesh, DType::F32, {n, 2}))) << n;
 }
 
+// The blocks of such an extent are numbers, and what is joined of them is still n.
+TEST(Collectives, SymbolsOfOneValue) {
+  const Graph graph = parse(
+      "symbol n: 8..8%2\nmesh data: 2\ngraph @g(%x: f32[n] varying [data]) {\n"
+      "  %y = all_to_all %x {over: data} : f32[n]\n"
+      "  %z = add %x, %y : f32[n]\n  return %z as \"z\"\n}\n");
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  EXPECT_TRUE(agrees(mesh, graph, one_each(mesh, DType::F32, {8})));
+}
+
 // A collective keeps its order beside kernels, its slots stay until it has read them, and a result
 // may take over an argument's memory.
 TEST(Collectives, AmongKernels) {
