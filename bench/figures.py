@@ -5,8 +5,8 @@
   figures.py --check    writes nothing; ends with status 1 and a difference if a table or plot is out of date
 
 A table stands between the lines `<!-- figures: KIND FILE -->` and `<!-- end of figures -->`, and this script owns what
-is between them. FILE is in bench/results. KIND is `readme` (one line for each workload) or `all` (every peer that was
-measured).
+is between them. FILE is in bench/results. KIND is `readme` (one line for each workload), `all` (every peer that was
+measured), or `sweep` (a sentence, and the plot of FILE).
 
 The files have the form that bench/sweep/run.py writes. The ratio is always that of bench/sweep/report.py: the time of
 the fastest peer, eager mode and libraries included, over the time of Braze.
@@ -73,8 +73,9 @@ def remarks(notes):
     return "".join(f"\n[{i + 1}] {note}\n" for i, note in enumerate(notes))
 
 
-def readme_table(head, rows):
+def readme_table(name, head, rows):
     """A line a workload; the dtypes side by side. Rows that no peer has are left to the page of results."""
+    del name
     rows = [row for row in rows if ratio_cell(row)]
     notes = footnotes(rows)
     dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
@@ -90,8 +91,8 @@ def readme_table(head, rows):
             + report.table(header, [[name, *cells] for name, cells in lines.items()]) + "\n" + remarks(notes))
 
 
-def full_table(head, rows):
-    del head
+def full_table(name, head, rows):
+    del name, head
     notes = footnotes(rows)
     peers = [peer for peer in sweep.PEERS if any("us" in row["peers"].get(peer, {}) for row in rows)]
     header = ["workload", "dtype", "Braze", "of the limit", *(NAMES[peer] for peer in peers), "peer / Braze", "floor"]
@@ -100,13 +101,24 @@ def full_table(head, rows):
     return report.table(header, lines) + "\n" + remarks(notes)
 
 
-TABLES = {"readme": readme_table, "all": full_table}
+def sweep_plot(name, head, rows):
+    count, mean, _ = report.summary(rows, sweep.PEERS)
+    ratios = [found for found in (report.ratio(row, sweep.PEERS) for row in rows) if found]
+    below, far = (sum(1 for found in ratios if found < least) for least in (EQUAL, report.LOW))
+    stem = f"bench/results/{name.removesuffix('.json')}"
+    what = name.removeprefix("sweep-").split("-")[0].replace("memory", "memory-bound work")
+    return (f"[{what}]({stem}.md), {head['machine']}, {head['date']}: {count} workloads, and the geometric mean of their "
+            f"ratios is {mean}. In {below} of them a peer is faster by more than 0.5 %, and in {far} the ratio is below "
+            f"{report.LOW}.\n\n![The ratios of the sweep of {what}]({stem}.svg)\n")
+
+
+TABLES = {"readme": readme_table, "all": full_table, "sweep": sweep_plot}
 
 
 def with_figures(text):
     def table(match):
         start, kind, name, end = match.groups()
-        return start + TABLES[kind](*read(name)) + end
+        return start + TABLES[kind](name, *read(name)) + end
 
     return MARKED.sub(table, text)
 
