@@ -1,8 +1,9 @@
-// windows.h — windows over axes, and what is made of them: convolution and pooling.
+// windows.h — windows over axes, and functions made of them: convolution and pooling.
 //
-// Ordinary functions over one movement op, `windows`: a convolution is a product with it that is
-// summed over the taps, pooling a reduction over the taps. Nothing here is known to the compiler.
-// Gradients of any order follow from `grad`. What does not fit is InvalidArgument, with your line.
+// All of these are ordinary functions over one movement op, `windows`. A convolution multiplies the
+// windows by the filters and sums over the taps. Pooling reduces over the taps. The compiler knows
+// none of them. `grad` derives gradients of any order. Arguments that do not fit are
+// InvalidArgument.
 #pragma once
 
 #include <cstdint>
@@ -12,86 +13,86 @@
 
 namespace braze {
 
-/// How a window goes along one axis of x. Its tap k at place o is element
-/// (o * stride + k * dilation - low) / gap of the axis, if that is a whole number and inside.
+/// A window along one axis of x. Tap k of the window at place o is element
+/// (o * stride + k * dilation - low) / gap of the axis, if that is an integer and within the axis.
 struct Window {
-  int64_t axis = 0;      ///< negative: from the end
-  int64_t size = 1;      ///< taps, 0 or more
+  int64_t axis = 0;      ///< of x; negative axes count from the end
+  int64_t size = 1;      ///< the number of taps, 0 or more
   int64_t stride = 1;    ///< places from one window to the next, 1 or more
-  int64_t dilation = 1;  ///< places from one tap to the next; negative: taps go backwards
+  int64_t dilation = 1;  ///< places from one tap to the next; negative: in reverse order
   int64_t gap = 1;       ///< places from one element of x to the next, 1 or more
-  Dim low = 0;           ///< places in front of the first element; negative: elements left out
-  /// Places behind the last element; the windows are those that fit. Negative: left out.
+  Dim low = 0;           ///< places before the first element; negative: elements are left out
+  /// Places after the last element; negative: elements are left out. Only windows that fit count.
   Dim high = 0;
 };
 
-/// The elements of x under each window. Each axis with a window has the number of its windows as
-/// extent, max(floor((places - span) / stride) + 1, 0) where places = (extent - 1) * gap + 1 + low
-/// + high (low + high of an empty axis) and span = (size - 1) * |dilation| + 1; the taps are new
-/// axes at the end, in the order of `windows`. `fill` (of x's dtype) is where no element is. x
-/// [n, 8, 8, c] with windows of 3 over axes 1 and 2 gives [n, 6, 6, c, 3, 3].
+/// The elements of x under each window. The extent of an axis with a window becomes the number of
+/// its windows, max(floor((places - span) / stride) + 1, 0), where places = (extent - 1) * gap + 1
+/// + low + high (for an empty axis low + high) and span = (size - 1) * |dilation| + 1. The taps
+/// become new axes at the end, in the order of `windows`. Taps without an element are `fill`, of
+/// x's dtype. x [n, 8, 8, c] with windows of 3 over axes 1 and 2 gives [n, 6, 6, c, 3, 3].
 Tensor windows(const Tensor& x, const std::vector<Window>& windows, const Operand& fill = 0,
                Where where = Where::current());
 
-/// Where the channels of an image stand.
+/// The order of the axes of an image.
 enum class Channels : uint8_t {
   Last,   ///< x [n, spatial.., c], filters [taps.., c / groups, f]: NHWC and HWIO
   First,  ///< x [n, c, spatial..], filters [f, c / groups, taps..]: NCHW and OIHW
 };
 
-/// Of a convolution. Lists have a number for each spatial axis; empty ones mean the default for
-/// all.
+/// Options of a convolution. A list has one number for each spatial axis. An empty list means the
+/// default for all axes.
 struct ConvOptions {
-  std::vector<int64_t> strides = {};    ///< places from one window to the next; 1
-  std::vector<int64_t> dilations = {};  ///< places from one tap to the next; 1
-  std::vector<int64_t> gaps = {};       ///< places from one element of x to the next; 1
-  Dims low = {};                        ///< padding before the first element; negative crops; 0
-  Dims high = {};                       ///< padding after the last element; negative crops; 0
-  int64_t groups = 1;  ///< of neighbouring channels, each with its share of the filters
-  Channels channels = Channels::Last;  ///< where they stand in x and in the filters
+  std::vector<int64_t> strides = {};    ///< places from one window to the next; default 1
+  std::vector<int64_t> dilations = {};  ///< places from one tap to the next; default 1
+  std::vector<int64_t> gaps = {};       ///< places from one element of x to the next; default 1
+  Dims low = {};       ///< padding before the first element, negative to crop; default 0
+  Dims high = {};      ///< padding after the last element, negative to crop; default 0
+  int64_t groups = 1;  ///< groups of neighbouring channels, each with its own part of the filters
+  Channels channels = Channels::Last;  ///< the order of the axes of x and of the filters
   bool tf32 = false;                   ///< as in DotAxes
 };
 
-/// Padding such that with stride s there are ceil(extent / s) windows, the odd place behind: what
-/// TensorFlow, JAX and ONNX call SAME. For x and windows of these sizes; extents may be symbolic
-/// where the stride is 1.
+/// `options` with the padding that TensorFlow, JAX and ONNX call SAME, for x and windows of these
+/// sizes: with stride s there are ceil(extent / s) windows. An odd place of padding goes after the
+/// last element. An extent may be symbolic if the stride is 1.
 ConvOptions same_padding(const Tensor& x, const std::vector<int64_t>& sizes,
                          ConvOptions options = {}, Where where = Where::current());
 
-/// Convolution over one spatial axis or more: y at o sums x under the window at o times the
-/// filters, over taps and the channels of a group (a cross-correlation: taps are not reversed). x
-/// and `filters` as Channels says, of one floating dtype, which the result has: [n, places.., f] or
-/// [n, f, places..]. f and c are multiples of `groups`; with groups = c each channel has filters of
-/// its own. 16-bit floats are summed in f32.
+/// Convolution over one or more spatial axes. The result at o is the sum, over the taps and the
+/// channels of a group, of x under the window at o times the filters. Taps are not reversed (a
+/// cross-correlation). Channels gives the axes of x and `filters`, which have one floating dtype.
+/// The result is [n, places.., f] or [n, f, places..], of that dtype. f and c are multiples of
+/// `groups`; with groups = c each channel has filters of its own. 16-bit floats are summed in f32.
 Tensor conv(const Tensor& x, const Tensor& filters, const ConvOptions& options = {},
             Where where = Where::current());
 
-/// The transposed convolution, what `conv` does to gradients: element i of x goes to places
+/// The transposed convolution, which is the gradient of `conv`: element i of x is added to places
 /// i * stride + k * dilation - low. Extents are (extent - 1) * stride + (taps - 1) * dilation + 1 -
 /// low - high + output_padding. Filters are [taps.., c / groups, f] with channels last and
 /// [c, f / groups, taps..] with channels first, as in PyTorch. `options.gaps` must be empty.
 Tensor conv_transpose(const Tensor& x, const Tensor& filters, const ConvOptions& options = {},
                       std::vector<int64_t> output_padding = {}, Where where = Where::current());
 
-/// Of pooling. Lists have a number for each spatial axis; empty ones mean the default for all.
+/// Options of pooling. A list has one number for each spatial axis, or is empty for the default.
 struct PoolOptions {
-  std::vector<int64_t> strides = {};    ///< the sizes of the windows
-  std::vector<int64_t> dilations = {};  ///< 1
-  Dims low = {};                        ///< padding before the first element, not negative; 0
-  Dims high = {};                       ///< padding after the last element, not negative; 0
-  /// Also a last window that reaches beyond the padding, if it begins before it.
+  std::vector<int64_t> strides = {};    ///< places from one window to the next; default: its size
+  std::vector<int64_t> dilations = {};  ///< places from one tap to the next; default 1
+  Dims low = {};   ///< padding before the first element, not negative; default 0
+  Dims high = {};  ///< padding after the last element, not negative; default 0
+  /// Whether a last window may exceed the padding at the end, if it begins before that padding.
   bool ceil_mode = false;
-  /// Whether an average divides by the padding under its window, too.
+  /// Whether the padding under a window counts in the number that an average divides by.
   bool count_include_pad = true;
-  Channels channels = Channels::Last;  ///< where they stand in x
+  Channels channels = Channels::Last;  ///< the order of the axes of x
 };
 
-/// The greatest element under each window of `sizes` (one for each spatial axis): padding is never
-/// the greatest, and a NaN always. x [n, spatial.., c] or [n, c, spatial..], of an ordered dtype.
-/// Equal greatest elements share the gradient.
+/// The greatest element under each window. `sizes` has one number for each spatial axis. Padding is
+/// never the greatest element, and a NaN always is. x is [n, spatial.., c] or [n, c, spatial..], of
+/// an ordered dtype. Elements that are equally great share the gradient.
 Tensor max_pool(const Tensor& x, const std::vector<int64_t>& sizes, const PoolOptions& options = {},
                 Where where = Where::current());
-/// The mean of the elements under each window; x floating. 16-bit floats are summed in f32.
+/// The mean of the elements under each window. x is floating. 16-bit floats are summed in f32.
 Tensor avg_pool(const Tensor& x, const std::vector<int64_t>& sizes, const PoolOptions& options = {},
                 Where where = Where::current());
 
