@@ -5,6 +5,7 @@
 - Every command of a `console` block prints what the page shows, when BRAZE is the tool of the build.
 - The commands and options in docs/reference/cli.md are those of the tool's help. `--write` makes them so.
 - Every path of the form `folder/file` in README.md and CONTRIBUTING.md exists.
+- The page on using Braze names every public header.
 """
 import os
 import re
@@ -77,6 +78,15 @@ def entries(help_text, title):
     return re.findall(r"^  (\S.*?)  +(\S.*)$", listed[1], re.MULTILINE) if listed else []
 
 
+def check_headers():
+    """The page on using Braze names every public header."""
+    page = read("docs/guides/using.md")
+    for library in ("ir", "runtime", "compiler", "frontend"):
+        for header in os.listdir(os.path.join(ROOT, library, "include", "braze")):
+            if header != "braze.h" and f"`{header}`" not in page:
+                faults.append(f"docs/guides/using.md does not name {library}/include/braze/{header}")
+
+
 def commands_page():
     """The subcommands, and for each its examples, arguments and options, in Markdown."""
 
@@ -132,6 +142,7 @@ if BRAZE:
     check_help("docs/reference/cli.md")
 for name in ("README.md", "CONTRIBUTING.md"):
     check_paths(name)
+check_headers()
 for fault in faults:
     print(fault)
 sys.exit(1 if faults else 0)
