@@ -5,7 +5,7 @@ set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/tools"
-cp "$1" "$work/tools/steps.sh"
+cp "$1" "$(dirname "$1")/help.sh" "$work/tools"
 cat >"$work/build.sh" <<'END'
 #!/usr/bin/env bash
 # Builds nothing.

@@ -5,6 +5,7 @@
 #
 #   tools/bundle.sh BUILD_FOLDER FILE.tar.xz
 set -eu
+. "$(dirname "$0")/help.sh"
 build=$1
 file=$2
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -29,7 +30,7 @@ cp -r "$source/bench/peers" "$root/bench"
 mkdir "$root/bench/sweep"
 cp "$source"/bench/sweep/*.py "$source"/bench/sweep/*.sh "$source"/bench/sweep/*.txt "$root/bench/sweep"
 mkdir "$root/tools"
-cp "$source/tools/sanitize_gpu.sh" "$root/tools"
+cp "$source/tools/sanitize_gpu.sh" "$source/tools/help.sh" "$root/tools"
 (cd "$source" && find tests -name '*.braze' -o -name '*.txt' -o -name '*.cli' | tar -cf - -T -) |
   tar -xf - -C "$root"
 tar -C "$stage" -cf - braze | xz -T0 -6 > "$file"

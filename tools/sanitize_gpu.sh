@@ -3,6 +3,7 @@
 # Usage: tools/sanitize_gpu.sh [FOLDER_OF_TESTS]   (bin/ of a build or of an unpacked bundle)
 #   BRAZE_TEST_DEVICE, BRAZE_TEST_CODEGEN: as for the tests. SANITIZE_LOGS: a folder for all reports.
 set -uo pipefail
+source "$(dirname "$0")/help.sh"
 bin=${1:-build/release/bin}
 export BRAZE_TEST_DEVICE=${BRAZE_TEST_DEVICE:-cuda:0}
 logs=${SANITIZE_LOGS:-$(mktemp -d)}

@@ -16,10 +16,7 @@
 # the headers of Python 3.9 or later for --python. Name the LLVM by LLVM_DIR=<prefix>/lib/cmake/llvm and other prefixes by
 # CMAKE_PREFIX_PATH, both in the environment; every preset and script follows them.
 set -euo pipefail
-if [[ ${1:-} == -h || ${1:-} == --help ]]; then
-  awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0"
-  exit 0
-fi
+source "$(dirname "$0")/help.sh"
 cd "$(dirname "$0")/.."
 
 # --- NVIDIA's wheels -----------------------------------------------------------------------------

@@ -1,13 +1,6 @@
-# Sourced by the other scripts: runs a step quietly, keeps its log, shows the log when it fails. The
-# comment at the top of a script is what its --help prints.
+# Sourced by the other scripts: runs a step quietly, keeps its log, shows the log when it fails.
 
-case ${1:-} in
-  -h | --help)
-    awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0"
-    exit 0
-    ;;
-esac
-
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$root/build/logs
 mkdir -p "$logs"
