@@ -140,8 +140,8 @@ class TracedCall {
 struct FlatCall {
   std::vector<Array> arrays;  ///< empty where a number stands, until it is on the device
   std::vector<std::pair<size_t, Operand>> numbers;  ///< by their positions among the leaves
-  /// Identifies the arguments' trees and which leaves are numbers; of which C++ type, does not
-  /// matter.
+  /// Identifies the trees of the arguments, and which leaves are numbers. The C++ types of numbers
+  /// do not matter.
   uint64_t structure = 0;
 
   /// Puts the numbers among the Arrays.
