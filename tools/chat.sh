@@ -2,7 +2,7 @@
 # Talks with a language model: installs what is missing, builds the example, fetches SmolLM2-135M-Instruct (98 MB)
 # and asks for a question. An empty line is none; Ctrl-D ends.
 # Usage: tools/chat.sh [ARGUMENTS], such as --device cuda:0, --temperature 0.7 or --prompt TEXT.
-#   --check  compares greedy answers to ten questions with those of transformers for the same file.
+#   --check  compares greedy answers to twenty questions with those of transformers for the same file.
 set -euo pipefail
 source "$(dirname "$0")/steps.sh"
 

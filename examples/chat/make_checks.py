@@ -17,7 +17,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 QUESTIONS = ["What is the capital of France?", "Write a haiku about the sea.", "Explain gravity to a child in two sentences.",
              "List three uses of a paperclip.", "Translate 'good morning' into Spanish.", "What is 12 times 7?",
-             "Name the planets of the solar system.", "Who wrote Hamlet?", "Give me a recipe for pancakes.", "Why is the sky blue?"]
+             "Name the planets of the solar system.", "Who wrote Hamlet?", "Give me a recipe for pancakes.", "Why is the sky blue?",
+             "What is a prime number?", "Summarise the water cycle.", "How do I boil an egg?", "Tell me a joke about a cat.",
+             "Which is larger, the sun or the moon?", "Write a polite email that asks for a day off.", "What does a compiler do?",
+             "Is 97 a prime number?", "Name four rivers in Europe.", "How many legs do two spiders and a bee have?"]
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 WIDTH, HEADS, KV_HEADS, MLP, LAYERS = 64, 4, 2, 128, 2
 
