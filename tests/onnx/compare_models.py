@@ -1,11 +1,14 @@
 """Compares models in .onnx files with ONNX Runtime: how far each is off from f64.
 
-Usage: compare_models.py BRAZE MODEL[,NAME=SIZE...]... Needs onnx, onnxruntime and numpy. BRAZE is the tool; sizes that a file leaves
-open are 2, or what stands behind the model, which is a number at import then. f64 is the same model with f64 for f32, on Braze's
+Usage: compare_models.py BRAZE [--results FILE.md] MODEL[,NAME=SIZE...]... run_models.sh does it for those of tools/models.txt.
+
+Needs onnx, onnxruntime and numpy. BRAZE is the tool; sizes that a file leaves open are 2, or what stands behind the model, which is a number at
+import then. f64 is the same model with f64 for f32, on Braze's
 interpreter; ONNX Runtime's results in f32 show that it is the same function. Ends with 1 if an error, the greatest or the root mean square,
 is more than 4 times ONNX Runtime's.
 """
 
+import argparse
 import pathlib
 import subprocess
 import sys
@@ -88,7 +91,7 @@ def compare(braze, path, sizes):
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     inputs = random_inputs(session, sizes)
     expected = dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs)))
-    is_right = True
+    rows, is_right = [], True
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         onnx.save(in_f64(onnx.load(path)), folder / "f64.onnx")
@@ -99,24 +102,38 @@ def compare(braze, path, sizes):
             ours, theirs = errors(got[output], exact[output]), errors(expected[output], exact[output])
             fits = ours[0] <= 4 * theirs[0] and ours[1] <= 4 * theirs[1]
             is_right &= fits
-            print(f"| {pathlib.Path(path).name} | {output} | {list(got[output].shape)} | {ours[0]:.3g} | {theirs[0]:.3g} | "
-                  f"{ours[1]:.3g} | {theirs[1]:.3g} | {'yes' if fits else 'NO'} |", flush=True)
-    return is_right
+            shapes = ", ".join("x".join(map(str, array.shape)) for array in inputs.values())
+            rows.append(f"| {pathlib.Path(path).name} | {shapes} | {output} | {ours[0]:.3g} | {theirs[0]:.3g} | "
+                        f"{ours[1]:.3g} | {theirs[1]:.3g} | {'yes' if fits else 'NO'} |")
+    return rows, is_right
 
 
-def main(braze, models):
-    print("| model | result | shape | greatest error | ONNX Runtime's | root mean square | ONNX Runtime's | within 4 times |")
-    print("| --- | --- | --- | ---: | ---: | ---: | ---: | --- |")
-    is_right = True
-    for text in models:
+TABLE = """| model | inputs | result | greatest error | ONNX Runtime's | root mean square | ONNX Runtime's | within 4 times |
+| --- | --- | --- | ---: | ---: | ---: | ---: | --- |"""
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("braze")
+    arguments.add_argument("models", nargs="+")
+    arguments.add_argument("--results", type=pathlib.Path)
+    given = arguments.parse_args()
+    lines, is_right = [TABLE], True
+    print(TABLE)
+    for text in given.models:
         path, *sizes = text.split(",")
         try:
-            is_right &= compare(braze, path, {n: int(s) for n, s in (size.split("=") for size in sizes)})
+            rows, fits = compare(given.braze, path, {n: int(s) for n, s in (size.split("=") for size in sizes)})
         except Exception as error:  # the others are still of interest
-            print(f"| {pathlib.Path(path).name} | {str(error)} |", flush=True)
-            is_right = False
+            rows, fits = [f"| {pathlib.Path(path).name} | {str(error)} |"], False
+        is_right &= fits
+        lines += rows
+        print("\n".join(rows), flush=True)
+    if given.results:
+        text = ["# Models of others, on a CPU", "", "Made by `tests/onnx/run_models.sh`. Errors are those against f64, of Braze and of ONNX Runtime.", "", *lines]
+        given.results.write_text("\n".join(text) + "\n")
     sys.exit(0 if is_right else 1)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main()
