@@ -156,6 +156,13 @@ TEST_F(Layers, LongSumsAreSumsOfSums) {
   EXPECT_NEAR(got / (static_cast<double>(0.1F) * static_cast<double>(n)), 1, 1e-5);
 }
 
+// Columns that are too few for many vectors have several sums each.
+TEST_F(Layers, SumsOfFewColumnsAreSumsOfSums) {
+  const auto sums = jit([](Tensor x) { return sum(x, 0); });
+  for (const float got : sums(full({512, 16}, 0.1F, f32)).to_vector<float>())
+    EXPECT_NEAR(got / (static_cast<double>(0.1F) * 512), 1, 2e-6);
+}
+
 // A parameter of another shape would broadcast, and train.
 TEST_F(Layers, ParametersHaveTheLastAxisOfTheirInput) {
   const auto shapes = [](auto f, std::vector<int64_t> x, std::vector<int64_t> parameter) {

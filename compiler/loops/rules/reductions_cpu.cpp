@@ -18,7 +18,8 @@ constexpr int64_t kTasksOfCore = 4;
 constexpr int64_t kFewTasks = 8;
 constexpr int64_t kMostChunks = 256;
 constexpr int64_t kChunkElements = 16'384;
-// Rows of a column that a turn takes, each with sums of its own.
+// Rows that a turn takes, each with sums of its own, where a row is as wide as can be. Of narrower
+// ones a turn takes more, so that as many sums are in flight.
 constexpr int64_t kRowsOfTurn = 2;
 // Operations and loads of a value that is worth keeping: more than a store and a load.
 constexpr int64_t kWorthKeeping = 5;
@@ -118,7 +119,8 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
   for (const size_t line : nest.lines) lines.push_back(out.tree.axes[line].name);
   share_values(out, nest, lane, tile, target);
   deal_lines(out, lines, {{lane, tile}});
-  const int64_t rows = facts.length >= 2 * kRowsOfTurn ? kRowsOfTurn : 1;
+  int64_t rows = kRowsOfTurn * (wide / tile);
+  while (rows > 1 && facts.length < 2 * rows) rows /= 2;
   if (rows > 1) cut_walks(out, along, rows);
   merge_walks(out, along);
   chunk_walk(out, nest, facts, ceil_divide(facts.lines, tile), facts.elements * tile);
