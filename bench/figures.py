@@ -106,7 +106,7 @@ def sweep_plot(name, head, rows):
     ratios = [found for found in (report.ratio(row, sweep.PEERS) for row in rows) if found]
     below, far = (sum(1 for found in ratios if found < least) for least in (EQUAL, report.LOW))
     stem = f"bench/results/{name.removesuffix('.json')}"
-    what = name.removeprefix("sweep-").split("-")[0].replace("memory", "memory-bound work")
+    what = name.removeprefix("sweep-").split("-")[0].replace("all", "all families")
     return (f"[{what}]({stem}.md), {head['machine']}, {head['date']}: {count} workloads, and the geometric mean of their "
             f"ratios is {mean}. In {below} of them a peer is faster by more than 0.5 %, and in {far} the ratio is below "
             f"{report.LOW}.\n\n![The ratios of the sweep of {what}]({stem}.svg)\n")
