@@ -29,19 +29,29 @@
 
 #include "compiler/fusion/fusion.h"
 #include "ir/graph/loop_form.h"
+#include "ir/graph/text.h"
 #include "ir/support/hash.h"
 
 namespace braze {
 
 using Conditions = std::vector<RangeCondition>;
 
-/// The loop forms of a graph, made when first asked for.
+/// The loop forms of a graph, made when first asked for, and what else of the whole graph every
+/// kernel asks for.
 class LoopForms {
  public:
   explicit LoopForms(const Graph& graph)
-      : graph_(graph), forms_(graph.size()), known_(graph.size()) {}
+      : graph_(graph),
+        printer_(graph),
+        symbols_(graph.symbols()),
+        forms_(graph.size()),
+        known_(graph.size()) {}
 
   const Graph& graph() const { return graph_; }
+  /// Knows the names of values.
+  const GraphPrinter& printer() const { return printer_; }
+  /// Those of the graph.
+  const std::vector<Expr>& symbols() const { return symbols_; }
   /// Null if the node has no loop form.
   const LoopForm* find(NodeId node) const {
     if (!known_[node.index]) {
@@ -53,6 +63,8 @@ class LoopForms {
 
  private:
   const Graph& graph_;
+  const GraphPrinter printer_;
+  const std::vector<Expr> symbols_;
   mutable std::vector<std::optional<LoopForm>> forms_;
   mutable std::vector<bool> known_;
 };

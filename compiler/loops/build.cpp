@@ -11,7 +11,6 @@
 #include "compiler/fusion/space.h"
 #include "compiler/loops/axes.h"
 #include "compiler/loops/finite.h"
-#include "ir/graph/text.h"
 #include "ir/ops/scalar.h"
 
 namespace braze {
@@ -237,8 +236,7 @@ class TreeBuilder {
         fusion_(fusion),
         aliases_(aliases),
         inside_(membership(graph_, fusion.nodes)),
-        relaxed_(relaxed),
-        names_(graph_) {
+        relaxed_(relaxed) {
     tree_.name = name;
     const auto dots = std::ranges::count_if(fusion.nodes, [&](NodeId node) {
       const LoopForm* form = forms.find(node);
@@ -541,7 +539,7 @@ class TreeBuilder {
   // that are summed.
   void number_axes() {
     std::set<std::string> taken;
-    for (const Expr& symbol : graph_.symbols()) taken.insert(symbol.symbol_name());
+    for (const Expr& symbol : forms_.symbols()) taken.insert(symbol.symbol_name());
     const auto number = [&](size_t axis, std::string_view letters) {
       if (axis == kNone) return;
       for (const size_t digit : axes_.digits(axis)) {
@@ -609,7 +607,7 @@ class TreeBuilder {
     std::set<std::string> taken;
     const auto add = [&](NodeId node, Mode mode, std::map<NodeId, size_t>& numbers) {
       if (!numbers.try_emplace(node, tree_.tensors.size()).second) return;
-      std::string name = names_.value(node).substr(1);
+      std::string name = forms_.printer().value(node).substr(1);
       if (name[0] >= '0' && name[0] <= '9') name = "t" + name;
       while (!taken.insert(name).second) name += "_";
       tree_.tensors.push_back({.name = name,
@@ -633,7 +631,7 @@ class TreeBuilder {
         continue;
       }
       value_of_[root.node] = tree_.values.size();
-      LoopValue value{.name = names_.value(root.node).substr(1),
+      LoopValue value{.name = forms_.printer().value(root.node).substr(1),
                       .dtype = graph_[root.node].type.dtype,
                       .node = root.node};
       for (const size_t axis : root.domain)
@@ -660,7 +658,7 @@ class TreeBuilder {
         for (const RangeCondition& c : s.conditions)
           for (const Expr* e : {&c.value, &c.min, &c.limit}) note(*e);
       }
-    for (const Expr& symbol : graph_.symbols())
+    for (const Expr& symbol : forms_.symbols())
       if (used.contains(symbol.symbol_name())) tree_.symbols.push_back(symbol);
   }
 
@@ -972,7 +970,6 @@ class TreeBuilder {
   const std::vector<bool>* relaxed_;
   const std::vector<bool>* approximated_ = nullptr;
   std::vector<bool> stored_;  // what results are made of; empty: no form is another one's
-  const GraphPrinter names_;
   Axes axes_;
   LoopTree tree_;
   std::vector<Root> roots_;

@@ -28,7 +28,7 @@ std::vector<Expr> size_symbols(const TilingRequest& request) {
   }
   for (NodeId node : request.fusion.inputs) add(node);
   std::vector<Expr> symbols;
-  for (const Expr& symbol : graph.symbols())
+  for (const Expr& symbol : request.forms.symbols())
     if (found.contains(symbol.symbol_name())) symbols.push_back(symbol);
   return symbols;
 }
