@@ -35,7 +35,6 @@
 #include "compiler/planning/equal.h"
 #include "compiler/planning/order.h"
 #include "compiler/planning/plan.h"
-#include "compiler/tiling/check_schedule.h"
 #include "compiler/tiling/tile.h"
 #include "ir/code/text.h"
 #include "ir/graph/origins.h"
@@ -62,6 +61,8 @@ inline constexpr Code kDumpFolder{
     "The steps of a compilation cannot be written to the folder that was given."};
 inline constexpr Code kNoKernel{"no-kernel", ErrorKind::InvalidArgument,
                                 "A schedule is given for a kernel that does not exist."};
+inline constexpr Code kBadSchedule{"bad-schedule", ErrorKind::InvalidArgument,
+                                   "The text of a schedule does not make a kernel."};
 inline constexpr Code kKernelTarget{"kernel-target", ErrorKind::Unsupported,
                                     "A tile program or kernel is not for this machine."};
 inline constexpr Code kTileKernel{"tile-kernel", ErrorKind::Unsupported,
@@ -298,12 +299,6 @@ const std::string* given_schedule(const CompileOptions& options, const std::stri
   return found == options.schedules.end() ? nullptr : &found->second;
 }
 
-// Steps of a loop tree begin with a word, other schedules with a key.
-bool has_keys(const std::string& schedule) {
-  const size_t equals = schedule.find('=');
-  return equals != std::string::npos && equals < schedule.find_first_of(" ;");
-}
-
 Artifact generate(const Kernel& kernel, const Target& target, const CompileOptions& options) {
   const TraceSpan span("lowering", "generate", kernel.name);
   if (target.simulated) return {"kernel", kernel.name, to_text(kernel), {}};
@@ -424,41 +419,27 @@ void show_code(const Kernel& kernel, const Target& target, const CompileOptions&
       {"sass", kernel.name, [&] { return gpu_machine_text(generate(kernel, target, options)); }});
 }
 
-// By a loop tree if that can serve the kernel, else by the schedule families that it replaces.
-TiledKernel tiled_kernel(const TilingRequest& request, const Space& space,
-                         const CompileOptions& options, PhaseViewers& viewers) {
+TiledKernel tiled_kernel(const TilingRequest& request, const CompileOptions& options,
+                         PhaseViewers& viewers) {
   const std::string& name = request.name;
   const TraceSpan span("lowering", "tile", name);
   viewers.show({"unscheduled", name, [&] {
                   return to_text(build_loops(request.forms, request.fusion, name, request.aliases));
                 }});
-  const auto shown = [&](TreeTiling tiling) {
-    viewers.show("loops", tiling.tree, name);
-    return std::move(tiling.tiled);
+  const auto text_of = [](const Refusal& refusal) {
+    return fmt::format("{}: {}\n", refusal.code->name, refusal.why);
   };
   const std::string* given = given_schedule(options, name);
-  // Nothing else can serve these kernels.
-  const bool by_tree = is_pointwise(space) || space.running || space.placed || space.passes.empty();
-  if (given && !has_keys(*given) && (by_tree || given->find(' ') != std::string::npos))
-    return shown(tile_loops(request, parse_steps(*given, "--schedule")));
-  if (given && by_tree)
-    fail(codes::kBadSchedule,
-         fmt::format("schedule of @{}: this kernel is scheduled by steps, not by key=value", name),
-         {.fix = "give steps as `braze explain` prints them"});
-  if (!given) {
-    auto made = tile_loops(request);
-    if (auto* tiling = std::get_if<TreeTiling>(&made)) return shown(std::move(*tiling));
-    const auto& refusal = std::get<Refusal>(made);
-    viewers.show({"refusal", name,
-                  [&] { return fmt::format("{}: {}\n", refusal.code->name, refusal.why); }});
-    if (space.passes.empty() || space.placed)
-      fail(*refusal.code, fmt::format("@{} cannot be made from a loop tree: {}", name, refusal.why),
-           {.fix = "please report this"});
+  auto made = given ? tile_loops(request, parse_steps(*given, "--schedule")) : tile_loops(request);
+  if (const auto* refusal = std::get_if<Refusal>(&made)) {
+    viewers.show({"refusal", name, [&] { return text_of(*refusal); }});
+    fail(*refusal->code, fmt::format("@{} cannot be made from a loop tree: {}", name, refusal->why),
+         {.fix = "please report this"});
   }
-  viewers.show({"loops", name, [&] {
-                  return to_text(build_loops(request.forms, request.fusion, name, request.aliases));
-                }});
-  return tile(request, space, given ? std::optional(parse_schedule(*given)) : std::nullopt);
+  auto& tiling = std::get<TreeTiling>(made);
+  if (tiling.refused) viewers.show({"refusal", name, [&] { return text_of(*tiling.refused); }});
+  viewers.show("loops", tiling.tree, name);
+  return std::move(tiling.tiled);
 }
 
 // The locations in `source` are numbers of nodes; `locations` are the true ones.
@@ -482,7 +463,7 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
   };
   for (const Fusion& fusion : parts.fusions)
     placed.push_back({fusion, is_kernel(fusion) ? tiling_space(forms, fusion) : Space()});
-  const Updates updates = decide_updates(forms, placed);
+  const Updates updates = decide_updates(forms, placed, target);
   const std::vector<bool> relaxed = relaxed_nodes(graph, options.precision);
   const bool strict = options.precision == Precision::Strict;
   std::vector<CompiledFusion> compiled(placed.size());
@@ -495,7 +476,7 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
     const TilingRequest request{forms,    out.fusion,         target,
                                 names[i], updates.aliases[i], strict ? nullptr : &relaxed};
     refuse_schedule_if_broken(names[i], options, [&] {
-      TiledKernel tiled = tiled_kernel(request, out.space, options, viewers);
+      TiledKernel tiled = tiled_kernel(request, options, viewers);
       out.parameters = std::move(tiled.parameters);
       check_after(tiled.program, "tiling");
       out.kernel = lower_shown(tiled.program, target, viewers);

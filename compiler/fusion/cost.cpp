@@ -199,17 +199,13 @@ struct SeveralPasses {
   double instances = 1, tile = 1;
 };
 
-SeveralPasses several_passes(const TilingRequest& request, const Space& space) {
+SeveralPasses several_passes(const LoopTree& tree, const Space& space, const Target& target) {
   const auto walks_inside = [](const Pass& pass) { return !pass.inner.empty(); };
   const auto stores = [&](const Pass& pass) { return walks_inside(pass) && !pass.stores.empty(); };
   const auto passes = std::ranges::count_if(space.passes, walks_inside);
   if (passes < 2 && std::ranges::none_of(space.passes, stores)) return {};
-  const auto made =
-      schedule(build_loops(request.forms, request.fusion, "estimate"), request.target);
-  const auto* scheduled = std::get_if<Scheduled>(&made);
-  if (!scheduled) return {};
-  const auto walks = std::max<double>(static_cast<double>(count_walks(scheduled->tree)), 1);
-  const TreeWork work = work_of(scheduled->tree, request.target);
+  const auto walks = std::max<double>(static_cast<double>(count_walks(tree)), 1);
+  const TreeWork work = work_of(tree, target);
   return {passes < 2 ? 1 : std::min((walks - 1) / static_cast<double>(passes - 1), 1.0),
           work.instances, work.tile};
 }
@@ -293,6 +289,9 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
     cost.instances = running_instances(space, target);
     work = work_of(request, space, {}, cost.instances);
   } else if (!is_pointwise(space)) {
+    const auto made = braze::schedule(build_loops(forms, fusion, "estimate"), target);
+    const auto* scheduled = std::get_if<Scheduled>(&made);
+    if (!scheduled) return std::nullopt;
     const Schedule schedule = choose_schedule(request, space);
     cost.instances = count_instances(space, schedule);
     work = work_of(request, space, schedule, cost.instances);
@@ -301,7 +300,7 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
     // Passes that stand in one loop are dealt to more instances than the schedule of one knows.
     const bool idle = cost.instances < target.cores;
     if (work.cached_again + work.read_again > 0 || idle) {
-      const SeveralPasses by_tree = several_passes(request, space);
+      const SeveralPasses by_tree = several_passes(scheduled->tree, space, target);
       work.cached_again *= by_tree.read_again;
       work.read_again *= by_tree.read_again;
       if (by_tree.instances > cost.instances) {

@@ -22,6 +22,7 @@ TileProgram TreeEmitter::emit() {
     code_.pipelined = true;
     code_.target = tree_.target;
   }
+  code_.registers = tree_.registers;
   declare_parameters();
   note_layouts();
   for (const LoopRegion& region : tree_.phases) phase(region);
@@ -412,6 +413,7 @@ void TreeEmitter::region(const LoopRegion& items) {
     } else {
       const auto& t = std::get<LoopTask>(item);
       const bool stage = t.kind == LoopTask::Kind::Stage;
+      if (ring_ && std::ranges::count(ring_->tasks, &t) > 0) continue;
       if (part_ == Part::All && stage) buffered_stage(t);
       if (part_ != Part::Stages && !stage) task(t);
     }
@@ -526,10 +528,10 @@ void TreeEmitter::stream(const Loop& loop) {
   const auto [axis, length] = loop.levels[0];
   Stream stream{.loop = loop,
                 .low = axes_[axis].begin,
-                .high = tree_.axes[axis].extent,
+                .high = axes_[axis].end.value_or(tree_.axes[axis].extent),
                 .turns = turns_of(loop, 0),
                 .nonempty = ends_with_turn(loop),
-                .by_axis = !tree_.roles && !loop.down,
+                .by_axis = !tree_.roles && !loop.down && loop.ring == 0,
                 .carried = {}};
   for (size_t i = 1; i < loop.levels.size(); ++i) stream.turns *= turns_of(loop, i);
   // Where parts of what is kept around are made or read, turns are counted from its beginning.
@@ -538,7 +540,9 @@ void TreeEmitter::stream(const Loop& loop) {
   if (parts) {
     stream.by_axis = false;
     stream.fills = fills_buffers(loop);
-    const bool ends = stream.high.is_multiple_of(axes_[axis].turn);
+    const bool ends =
+        stream.high.is_multiple_of(axes_[axis].turn) ||
+        is_decided({tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
     if (!stream.fills && !ends)
       stream.turns = min(stream.turns, ceildiv(stream.high - stream.low, length));
   }
@@ -549,10 +553,11 @@ void TreeEmitter::stream(const Loop& loop) {
   if (axes_[axis].turn > 0) ends_by(stream.low + axes_[axis].turn);
   if (loop.bounds) {
     std::tie(stream.low, stream.high) = bounds_of(loop);
-    if (stream.by_axis) ends_by(tree_.axes[axis].extent);
+    if (stream.by_axis || loop.ring > 0) ends_by(tree_.axes[axis].extent);
   }
   // A loop of at most one turn carries nothing: its tile is masked.
-  const bool once = !tree_.roles && length > 1 && stream.turns.range().max == 1;
+  const bool ringed = loop.ring > 0 && !tree_.roles;
+  const bool once = !tree_.roles && !ringed && length > 1 && stream.turns.range().max == 1;
   if (once) return turn(stream, stream.first());
   if (part_ != Part::Stages) stream.carried = states_of(loop);
   std::erase_if(stream.carried,
@@ -566,6 +571,10 @@ void TreeEmitter::stream(const Loop& loop) {
     }
   // What no turn does may have no meaning.
   if (stream.turns.range().max <= 0) return end_states(begun);
+  if (ringed) {
+    ring(stream);
+    return end_states(begun);
+  }
   const auto constant = stream.turns.as_constant();
   const int64_t started = started_;
   if (const LoopTask* late = late_dot(loop.body)) {
@@ -574,7 +583,14 @@ void TreeEmitter::stream(const Loop& loop) {
   }
   const Expr last = stream.last();
   if (tree_.roles && part_ == Part::Rest) open_boxes(loop);
-  if (constant && loop.unroll == *constant) {
+  if (constant && ring_) {
+    const bool copies = ring_->after_step && ring_->scope == builder_.scope();
+    if (copies) {
+      turn(stream, 0);
+      after_step();
+    }
+    if (*constant > copies) turns(stream, copies, last);
+  } else if (constant && loop.unroll == *constant) {
     const Expr step = stream.by_axis ? length : 1;
     for (int64_t i = 0; i < *constant; ++i) turn(stream, stream.first() + step * Expr(i));
   } else if (constant && stream.carried.empty() && is_static(loop)) {
@@ -666,7 +682,10 @@ void TreeEmitter::turn(const Stream& stream, const Expr& index) {
   now.whole = tree_.roles && stream.loop.levels.size() == 1 && !ends_with_turn(stream.loop) &&
               now.begin.is_multiple_of(now.turn) &&
               tree_.axes[stream.loop.levels[0].axis].extent.is_multiple_of(now.turn);
-  region(stream.loop.body);
+  if (stream.loop.ring > 0 && !tree_.roles)
+    ring_turn(stream, index);
+  else
+    region(stream.loop.body);
   axes_ = axes;
   shared_ = shared;
   if (at_run_time) runtime_turns_.pop_back();
@@ -847,7 +866,7 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   const Monoid monoid = task.kind == LoopTask::Kind::Dot ? Monoid::Sum : task.monoid;
   nothing_[task.target] = info(monoid).identity(dtype);
   const uint64_t first =
-      is_asynchronous(task) ? constant_bits(dtype, 0.0) : info(monoid).padding(dtype);
+      task.unit != Unit::None ? constant_bits(dtype, 0.0) : info(monoid).padding(dtype);
   const ValueId state = builder_.constant({dtype, 1, tile.extents}, first);
   lay_out(state, tile);
   states_[task.target] = state;

@@ -46,6 +46,8 @@ void TreeEmitter::plan_kept(const LoopRegion& phase) {
   };
   for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
     const auto regions = regions_of(phase, around);
+    // What a ring has is in its slots.
+    if (!around.empty() && around.back()->ring > 0 && is_made_ahead(tree_, task)) return;
     const bool kept = task.kind == LoopTask::Kind::Place ||
                       (task.makes_value() && task.kind != LoopTask::Kind::Stage &&
                        tree_.values[task.target].storage == Storage::Chip);
@@ -122,6 +124,7 @@ void TreeEmitter::declare_kept(const LoopRegion& items) {
 std::vector<Expr> TreeEmitter::place_in_buffer(const OnChip& chip,
                                                const std::vector<Expr>& at) const {
   std::vector<Expr> out;
+  if (chip.slot) out.push_back(*chip.slot);
   for (size_t i = 0; i < at.size(); ++i)
     if (chip.extents[i] > 1) out.push_back(at[i] - chip.begin[i]);
   if (out.empty() && !code_[chip.memory].shape.empty()) out.emplace_back(0);
@@ -180,6 +183,7 @@ bool TreeEmitter::fills_buffers(const Loop& loop) const {
 }
 
 ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile) {
+  if (const auto part = part_of_steps(from, s, tile)) return *part;
   const std::vector<Expr> at = place_in_buffer(from, substituted(s.at, tile));
   MemoryId memory = from.memory;
   if (from.item) {

@@ -6,6 +6,7 @@
 //   emit_args.cpp    arg-reductions, whose states are pairs
 //   emit_kept.cpp    values that plain programs keep on chip or in workspaces (E18)
 //   emit_scans.cpp   scans, digit by digit (E18)
+//   emit_ring.cpp    streams of plain programs that fetch ahead, and the dots in them
 //   emit_ahead.cpp   tasks that run a turn early (E12)
 //   emit_places.cpp  reductions whose terms say where they are added
 //   emit_roles.cpp   channels, what is copied and released when, asynchronous dots (E4, E10)
@@ -40,9 +41,10 @@ class TreeEmitter {
   struct AxisNow {
     Expr begin;
     int64_t turn = 0;
-    bool early = false;   ///< it may begin before the axis does
-    bool beyond = false;  ///< it may begin behind its end
-    bool whole = false;   ///< it surely ends where the axis does, or before
+    bool early = false;            ///< it may begin before the axis does
+    bool beyond = false;           ///< it may begin behind its end
+    bool whole = false;            ///< it surely ends where the axis does, or before
+    std::optional<Expr> end = {};  ///< of its indices, if others take what the axis has behind it
   };
   using AxesNow = std::vector<AxisNow>;
 
@@ -71,6 +73,7 @@ class TreeEmitter {
     std::optional<Expr> item;  // of a channel's field
     std::vector<Expr> begin;   // of each axis of the value
     std::vector<int64_t> extents;
+    std::optional<Expr> slot = {};  // of a ring of a plain program
   };
   /// The dimensions of one task.
   struct TaskTile {
@@ -302,6 +305,47 @@ class TreeEmitter {
   void keep_in_workspace(const LoopTask& task, ValueId value, const TaskTile& tile);
   ValueId read_workspace(MemoryId memory, const LoopStep& s, const TaskTile& tile);
 
+  // --- Rings of plain programs (emit_ring.cpp)
+  /// A stream that is being walked while slots on chip are filled for its later turns.
+  struct Ring {
+    int64_t slots = 2;
+    bool matrices = false;  // zeros beyond the end are multiplied
+    bool exact = false;     // no turn reaches beyond it
+    bool rest = false;      // of the steps after whole turns: nothing is fetched any more
+    Expr turns = 0;
+    std::vector<size_t> summed = {};
+    size_t decided = SIZE_MAX;  // conditions that hold around it
+    std::vector<const LoopTask*> tasks = {};
+    std::function<void()> after_step = nullptr;  // the copies of a turn, which stands in this scope
+    uint64_t scope = 0;
+  };
+  /// Steps of what is summed that a turn takes at once.
+  struct Steps {
+    struct Level {
+      size_t axis;
+      Expr begin;
+      int64_t count;
+    } level;
+    std::map<MemoryId, ValueId> loaded = {};
+  };
+  std::vector<size_t> fetched_axes(size_t value) const;
+  TaskTile fetched_tile(const LoopTask& task, size_t number);
+  void declare_slots(const LoopTask& task, const Loop& loop);
+  void ring(const Stream& stream);
+  void ring_turn(const Stream& stream, const Expr& index);
+  void after_step();
+  void in_turn_of(const Stream& stream, const Ring& ring, const Expr& number,
+                  const std::function<void()>& body);
+  ValueId fetched(const LoopTask& task, const TaskTile& tile, const Ring& ring);
+  std::vector<ValueId> fetch(const Stream& stream, const Ring& ring, const Expr& number);
+  void put(const LoopTask& task, ValueId value, const TaskTile& tile, const Expr& slot);
+  void put(const Stream& stream, const Ring& ring, const Expr& number,
+           const std::vector<ValueId>& values);
+  void copy(const Stream& stream, const Ring& ring, const Expr& number);
+  void multiply_matrices(const LoopTask& task);
+  std::set<size_t> axes_of_result(const LoopTask& task, size_t factor) const;
+  std::optional<ValueId> part_of_steps(const OnChip& from, const LoopStep& s, const TaskTile& tile);
+
   // --- Tasks that run ahead (emit_ahead.cpp)
   const LoopTask* late_dot(const LoopRegion& region) const;
   bool is_late(const LoopRegion& region, const LoopTask& stage) const;
@@ -379,6 +423,8 @@ class TreeEmitter {
   std::map<ValueId, ValueId> guarded_;  // running values, with 0 in place of nothing
   std::unordered_map<uint64_t, std::vector<Question>> asked_;  // in this scope, by hash
   uint64_t scope_ = 0;
+  Ring* ring_ = nullptr;        // the innermost around
+  std::optional<Steps> steps_;  // of the present dot
   // Roles.
   std::vector<Pipe> pipes_;
   std::map<size_t, size_t> pipe_of_;  // by value

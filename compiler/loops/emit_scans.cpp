@@ -23,9 +23,10 @@ void TreeEmitter::note_digits(const LoopRegion& phase) {
   if (tree_.roles) return;
   for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
     const bool reduces = task.kind == LoopTask::Kind::Scan || task.kind == LoopTask::Kind::Fold ||
-                         task.kind == LoopTask::Kind::Arg;
+                         task.kind == LoopTask::Kind::Arg || task.kind == LoopTask::Kind::Dot;
     if (!reduces || !tree_.values[task.target].layout) return;
     const Layout& bound = tree_.values[task.target].layout->layout;
+    if (task.unit != Unit::None) return note_layout(bound);
     AxesNow inside = axes_;
     for (const Loop* l : around)
       for (const LoopLevel& level : l->levels) inside[level.axis] = {0, level.turn};

@@ -749,6 +749,7 @@ void TreeEmitter::dot(const LoopTask& task) {
   if (task.unit == Unit::None && !tree_.roles &&
       !positions(task.over, tile_of(axes_of(task), axes_)).empty())
     return fold(task);
+  if (task.unit == Unit::Mma) return multiply_matrices(task);
   const DType dtype = body_dtype(task);
   const auto& own = tree_.values[task.target].axes;
   const TaskTile all = tile_of(own, axes_);
@@ -770,9 +771,17 @@ void TreeEmitter::dot(const LoopTask& task) {
     const int64_t extent = extent_of(axis, axes_);
     const Expr begin = axes_[axis].begin;
     if (extent == 1) return summed(n + 1, sum);
-    const Expr high = proves_at_most(begin + extent, tree_.axes[axis].extent)
-                          ? Expr(extent)
-                          : min(extent, tree_.axes[axis].extent - begin);
+    const bool whole =
+        proves_at_most(begin + extent, tree_.axes[axis].extent) ||
+        is_decided({tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
+    if (whole && ring_) {
+      steps_ = {{axis, begin, extent}};
+      for (int64_t i = 0; i < extent; ++i)
+        in_turn({axis, 1}, begin + i, false, [&] { sum = summed(n + 1, sum); });
+      steps_.reset();
+      return sum;
+    }
+    const Expr high = whole ? Expr(extent) : min(extent, tree_.axes[axis].extent - begin);
     return builder_.for_loop(
         turn_name(axis), 0, high, 1, {sum},
         [&](const Expr& index, const std::vector<ValueId>& carried) {

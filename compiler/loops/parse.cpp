@@ -50,6 +50,7 @@ class TreeParser {
       tree_.roles->rest = number("registers", 255);
       scanner_.expect(")");
     }
+    if (scanner_.accept("registers")) tree_.registers = number("registers", 255);
     scanner_.expect("{");
     while (scanner_.accept("axis")) axis();
     scanner_.expect("phase");

@@ -30,6 +30,7 @@ class TreePrinter {
                         join(tree_.tensors, ", ", [](const LoopTensor& t) { return text_of(t); }));
     if (!tree_.target.empty()) out_ += fmt::format(" target {}", quote(tree_.target));
     if (tree_.roles) out_ += fmt::format(" roles({}, {})", tree_.roles->stages, tree_.roles->rest);
+    if (tree_.registers > 0) out_ += fmt::format(" registers {}", tree_.registers);
     out_ += " {\n";
     depth_ = 1;
     for (const LoopAxis& axis : tree_.axes)

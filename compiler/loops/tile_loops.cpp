@@ -16,7 +16,7 @@ LoopTree first_tree(const TilingRequest& request) {
 
 TreeTiling emitted(Scheduled scheduled, const Target& target) {
   if (scheduled.tree.roles) scheduled.tree.target = target.name;
-  TreeTiling out{std::move(scheduled.tree), {}};
+  TreeTiling out{std::move(scheduled.tree), {}, std::move(scheduled.refused)};
   out.tiled.program = emit(out.tree);
   out.tiled.program.schedule = to_text(scheduled.steps);
   for (const LoopTensor& tensor : out.tree.tensors) out.tiled.parameters.push_back(tensor.node);
@@ -37,7 +37,7 @@ std::variant<TreeTiling, Refusal> tile_loops(const TilingRequest& request) {
 }
 
 TreeTiling tile_loops(const TilingRequest& request, const LoopTreeSteps& steps) {
-  return emitted({take(first_tree(request), steps), steps}, request.target);
+  return emitted({take(first_tree(request), steps), steps, {}}, request.target);
 }
 
 }  // namespace braze

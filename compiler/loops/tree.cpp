@@ -54,6 +54,14 @@ DType sums_dtype(const LoopTask& task) {
   return task.replaces ? body_dtype(task) : compute_type(body_dtype(task));
 }
 
+bool is_made_ahead(const LoopTree& tree, const LoopTask& task) {
+  if (task.kind == LoopTask::Kind::Stage) return true;
+  return !tree.roles && task.kind == LoopTask::Kind::Compute &&
+         tree.values[task.target].storage == Storage::Chip &&
+         std::ranges::none_of(task.body.steps,
+                              [](const LoopStep& s) { return s.kind == LoopStep::Kind::Read; });
+}
+
 bool sums_products(const LoopTask& task) {
   const LoopStep& last = task.body.steps[task.body.results[0]];
   return task.kind == LoopTask::Kind::Fold && task.monoid == Monoid::Sum &&

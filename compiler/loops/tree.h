@@ -202,6 +202,7 @@ struct LoopTree {
   std::vector<LoopValue> values;
   std::string target;  ///< empty: no target in particular
   std::optional<LoopRoles> roles = {};
+  int64_t registers = 0;  ///< of a thread at most, without roles; 0: as many as the block leaves
   std::vector<LoopRegion> phases;
 };
 
@@ -221,6 +222,10 @@ std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const
 /// The dtype in which a placed reduction has its sums. Terms that replace each other stay as they
 /// are.
 DType sums_dtype(const LoopTask& task);
+
+/// Whether a ring of the loop right around has slots for what the task makes: a copy or, in a tree
+/// without roles, a value on chip that is computed of nothing that the kernel made before.
+bool is_made_ahead(const LoopTree& tree, const LoopTask& task);
 
 /// Whether the task is a sum of floats whose body ends in a product.
 bool sums_products(const LoopTask& task);

@@ -46,6 +46,8 @@ class TreeChecker {
     context_.clear();
     where_ = {};
     expect(!tree_.phases.empty(), "L1", "the tree has no phase; it needs at least one");
+    expect(!tree_.roles || tree_.registers == 0, "L10",
+           "roles say how many registers their threads have");
     expect(!tree_.roles || stages_ > 0, "L10",
            "there is no stage, so a role for copies would have nothing to do");
     for (size_t v = 0; v < made_.size(); ++v)
@@ -232,7 +234,7 @@ class TreeChecker {
   void check_marks(const Loop& loop) {
     const bool stream = !loop.parallel;
     expect(loop.ring == 0 || has_stage(loop.body), "L10",
-           "a loop with a ring must have a stage inside");
+           "a loop with a ring must have a stage inside, or a value that is computed on chip");
     expect(loop.unroll == 0 || stream, "L10", "only a stream can be unrolled");
     expect(!loop.turns || (stream && in_group()), "L10",
            "only a stream inside of a loop on group can have turns");
@@ -256,11 +258,10 @@ class TreeChecker {
                "an axis that is grouped must be an axis of the loop");
     }
   }
-  static bool has_stage(const LoopRegion& region) {
-    return std::any_of(region.begin(), region.end(), [](const LoopItem& item) {
+  bool has_stage(const LoopRegion& region) const {
+    return std::any_of(region.begin(), region.end(), [&](const LoopItem& item) {
       const auto* task = std::get_if<LoopTask>(&item);
-      return task ? task->kind == LoopTask::Kind::Stage
-                  : has_stage(std::get<Box<Loop>>(item)->body);
+      return task ? is_made_ahead(tree_, *task) : has_stage(std::get<Box<Loop>>(item)->body);
     });
   }
   bool in_group() const {

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <optional>
 
+#include "compiler/loops/build.h"
+#include "compiler/loops/rules/rules.h"
+
 namespace braze {
 
 namespace {
 
 class Decision {
  public:
-  Decision(const LoopForms& forms, const std::vector<PlacedFusion>& fusions)
-      : forms_(forms), graph_(forms.graph()), fusions_(fusions) {
+  Decision(const LoopForms& forms, const std::vector<PlacedFusion>& fusions, const Target& target)
+      : forms_(forms), graph_(forms.graph()), fusions_(fusions), target_(target) {
     for (size_t k = 0; k < fusions.size(); ++k)
       for (NodeId output : fusions[k].fusion.outputs) writer_[output] = k;
     updates_.aliases.resize(fusions.size());
@@ -31,7 +34,9 @@ class Decision {
  private:
   bool in_place(NodeId input, NodeId output) {
     const size_t writer = writer_.at(output);
-    if (reads(writer, input) && !elementwise(writer, input, output)) return false;
+    if (reads(writer, input) &&
+        (!elementwise(writer, input, output) || !can_overwrite(writer, input, output)))
+      return false;
     const size_t before = updates_.orders.size();
     for (size_t k = 0; k < fusions_.size(); ++k) {
       if (k == writer || !reads(k, input)) continue;
@@ -103,17 +108,29 @@ class Decision {
     return written;
   }
 
+  // A rule must be able to make the kernel so. Loops side by side may come in another order than
+  // passes.
+  bool can_overwrite(size_t k, NodeId input, NodeId output) const {
+    if (is_pointwise(fusions_[k].space)) return true;
+    auto aliases = updates_.aliases[k];
+    aliases.emplace(input, output);
+    const auto made = schedule(build_loops(forms_, fusions_[k].fusion, "update", aliases), target_);
+    return std::holds_alternative<Scheduled>(made);
+  }
+
   const LoopForms& forms_;
   const Graph& graph_;
   const std::vector<PlacedFusion>& fusions_;
+  const Target& target_;
   std::map<NodeId, size_t> writer_;
   Updates updates_;
 };
 
 }  // namespace
 
-Updates decide_updates(const LoopForms& forms, const std::vector<PlacedFusion>& fusions) {
-  return Decision(forms, fusions).run();
+Updates decide_updates(const LoopForms& forms, const std::vector<PlacedFusion>& fusions,
+                       const Target& target) {
+  return Decision(forms, fusions, target).run();
 }
 
 }  // namespace braze

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/fusion/space.h"
+#include "ir/target/target.h"
 
 namespace braze {
 
@@ -28,7 +29,9 @@ struct Updates {
 };
 
 /// An update happens in place if all other readers of the input can run before its writer, and if
-/// the writer reads every element only where it writes that element.
-Updates decide_updates(const LoopForms& forms, const std::vector<PlacedFusion>& fusions);
+/// the writer reads every element only where it writes that element, in the order in which its
+/// loops run.
+Updates decide_updates(const LoopForms& forms, const std::vector<PlacedFusion>& fusions,
+                       const Target& target);
 
 }  // namespace braze

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "compiler/tiling/families.h"
+#include "compiler/tiling/tile.h"
 
 namespace braze {
 

@@ -83,10 +83,6 @@ int64_t planned_extent(const Expr& extent) {
   return std::min<int64_t>(extent.range().max, int64_t{1} << 40);
 }
 
-int64_t ceil_power_of_two(int64_t n) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
-}
-
 int64_t planned_elements(const std::vector<SpaceAxis>& axes) {
   int64_t n = 1;
   for (const SpaceAxis& axis : axes)

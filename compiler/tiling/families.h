@@ -6,7 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/tiling/emitter.h"
+#include "compiler/fusion/space.h"
+#include "compiler/loops/rules/layouts.h"
+#include "compiler/loops/tile_loops.h"
+#include "compiler/tiling/schedule.h"
 
 namespace braze {
 
@@ -77,9 +80,6 @@ const Pass& longest_pass(const Space& space);
 
 /// The extent to plan for: the extent itself or, if it is symbolic, its greatest value.
 int64_t planned_extent(const Expr& extent);
-
-/// The least power of two that is not below `n`.
-int64_t ceil_power_of_two(int64_t n);
 
 /// The product of the planned extents, at least 1 each.
 int64_t planned_elements(const std::vector<SpaceAxis>& axes);

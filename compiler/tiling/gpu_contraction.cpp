@@ -65,8 +65,6 @@ struct ProductSize {
   bool ahead;  // slices are copied ahead
 };
 
-int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Blocks that a multiprocessor holds: as many as its registers and threads allow.
 int64_t resident_blocks(const SlicedTile& tile) {
   constexpr int64_t kRegisters = 65536, kThreads = 2048, kOthers = 40;

@@ -28,11 +28,6 @@ constexpr int64_t kChunkElements = 8192;
 // Threads of a multiprocessor that hide its memory's latency.
 constexpr int64_t kMultiprocessorThreads = 1024;
 
-int64_t floor_power_of_two(int64_t n) {
-  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
-}
-int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Whether what a pass over a row reads, a later one reads too, so that it pays to keep the row.
 bool walks_rows_again(const Space& space) {
   const auto along = [](const Pass& pass) { return !pass.inner.empty(); };

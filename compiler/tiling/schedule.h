@@ -32,13 +32,6 @@ struct Schedule {
   int64_t stages = 0;  ///< slots of the ring of slices copied ahead; 0: none
   // GPU: blocks of a cluster, which share the innermost inner axis.
   int64_t cluster = 1;
-
-  /// "family=column block=8,32 tile=1,32 lane=1 ...": reads back with parse_schedule.
-  std::string to_string() const;
-  friend bool operator==(const Schedule&, const Schedule&) = default;
 };
-
-/// InvalidArgument if the text is malformed.
-Schedule parse_schedule(std::string_view text);
 
 }  // namespace braze

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "compiler/tiling/emitter.h"
+#include "compiler/tiling/families.h"
 
 namespace braze {
 
@@ -17,9 +17,8 @@ Schedule choose_schedule(const TilingRequest& request, const Space& space);
 /// the fusion's reason, if its nodes share none.
 Space tiling_space(const LoopForms& forms, const Fusion& fusion);
 
-/// Tiles a fusion by `schedule`, or by the rules if it is null. InvalidArgument if the schedule
-/// does not fit.
-TiledKernel tile(const TilingRequest& request, const Space& space,
-                 const std::optional<Schedule>& schedule = {});
+/// A space whose adjacent axes are merged where every access of the fusion runs through
+/// them with one stride.
+Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space);
 
 }  // namespace braze

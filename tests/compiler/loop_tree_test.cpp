@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
 
 #include "compiler/loops/tile_loops.h"
 #include "ir/code/text.h"
@@ -16,30 +15,12 @@
 namespace braze {
 namespace {
 
-/// What became of the kernels of some graphs.
-struct Count {
-  int kernels = 0, by_tree = 0;
-  std::map<std::string, int> refused;  // by family and reason
-
-  void print(const char* what) const {
-    printf("%s: %d of %d kernels by the loop tree\n", what, by_tree, kernels);
-    for (const auto& [reason, count] : refused) printf("  %5d  %s", count, reason.c_str());
-  }
-};
-
-CompileOptions counting(Count& count) {
+/// Verifies the tile programs of all kernels.
+CompileOptions verifying() {
   CompileOptions options;
-  auto reason = std::make_shared<std::string>();
-  options.observer = [&count, reason](const CompilePhase& phase) {
-    if (phase.stage == "refusal") *reason = phase.text();
+  options.observer = [](const CompilePhase& phase) {
     if (phase.stage != "tile") return;
-    ++count.kernels;
-    const TileProgram program = parse_tile(phase.text(), "tile");
-    if (program.schedule.starts_with("family="))
-      ++count.refused[program.schedule.substr(7, program.schedule.find(' ') - 7) + ": " + *reason];
-    else
-      ++count.by_tree;
-    for (const Diagnostic& finding : verify(program))
+    for (const Diagnostic& finding : verify(parse_tile(phase.text(), "tile")))
       ADD_FAILURE() << finding.to_string() << "\n" << phase.text();
   };
   return options;
@@ -115,15 +96,12 @@ constexpr const char* kGraphs[] = {
 
 TEST(LoopTree, ServesFixedGraphs) {
   for (const char* device : {"sim:cpu", "sim:sm_90"}) {
-    Count count;
     for (const char* text : kGraphs) {
       const Graph graph = testing::parse(text);
       EXPECT_TRUE(
-          testing::agrees(graph, fuzz::random_inputs(graph, 7), Device(device), counting(count)))
+          testing::agrees(graph, fuzz::random_inputs(graph, 7), Device(device), verifying()))
           << device;
     }
-    count.print(device);
-    EXPECT_EQ(count.by_tree, count.kernels);
   }
 }
 
@@ -227,24 +205,15 @@ TEST(LoopTree, ServesReductions) {
                         {"m", "n", "f32"},     {"70", "2", "f32"},    {"2", "4099", "f32"},
                         {"6", "1", "bf16"}};
   for (const char* device : {"sim:cpu", "sim:sm_80", "sim:sm_90"}) {
-    Count count;
     for (const char* text : kReductions)
       for (const Size& size : sizes) {
         SCOPED_TRACE(fmt::format("{} rows of {} {}", size.rows, size.length, size.dtype));
         const Graph graph = with_sizes(text, size.rows, size.length, size.dtype);
-        CompileOptions options = counting(count);
+        CompileOptions options = verifying();
         options.by_cost = false;
         EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 11), Device(device), options))
             << device;
       }
-    count.print(device);
-    // A CPU keeps exponentials, and adds products by fma, which no rule does yet.
-    for (const auto& [reason, kernels] : count.refused)
-      EXPECT_TRUE(reason.ends_with("a value that several loops compute\n") ||
-                  reason.ends_with("products before they are rounded\n"))
-          << reason;
-    EXPECT_TRUE(device == std::string("sim:cpu") || count.by_tree == count.kernels);
-    EXPECT_GT(2 * count.by_tree, count.kernels);
   }
 }
 
@@ -259,17 +228,15 @@ TEST(LoopTree, WalksLongRowsOnce) {
       for (int64_t i = 0; i < columns; ++i) inputs[0].set_double(i, -INFINITY);
       for (int64_t i = 0; i < columns - 7; ++i) inputs[0].set_double(columns + i, -INFINITY);
       inputs[0].set_double(2 * columns + 1234, NAN);
-      Count count;
-      CompileOptions options = counting(count);
+      CompileOptions options = verifying();
       options.by_cost = false;
       std::string tree;
-      const auto counted = options.observer;
+      const auto verify_tiles = options.observer;
       options.observer = [&](const CompilePhase& phase) {
         if (phase.stage == "loops") tree += phase.text();
-        counted(phase);
+        verify_tiles(phase);
       };
       EXPECT_TRUE(testing::agrees(graph, inputs, Device("sim:sm_80"), options));
-      EXPECT_EQ(count.by_tree, count.kernels);
       EXPECT_NE(tree.find("rescale"), tree.npos) << tree;
     }
 }
@@ -310,18 +277,13 @@ graph @logsumexp(%x: f32[6, 1500]) {
   }
 }
 
-// How many kernels of random graphs go by the tree is printed; all that reduce nothing do.
-TEST(LoopTree, ServesWhatReducesNothing) {
-  for (const char* device : {"sim:cpu", "sim:sm_90"}) {
-    Count count;
+TEST(LoopTree, ServesRandomGraphs) {
+  for (const char* device : {"sim:cpu", "sim:sm_80", "sim:sm_90"}) {
     for (uint64_t seed = 0; seed < 200; ++seed) {
       const Graph graph = fuzz::random_graph(seed, {.max_elements = 512, .max_products = 4096});
-      compile(graph, Device(device).target(), counting(count));
+      EXPECT_NO_THROW(compile(graph, Device(device).target(), verifying()))
+          << device << " " << seed;
     }
-    count.print(device);
-    EXPECT_GT(3 * count.by_tree, count.kernels);
-    for (const auto& [reason, kernels] : count.refused)
-      EXPECT_FALSE(reason.starts_with("pointwise")) << reason;
   }
 }
 

@@ -27,9 +27,9 @@ enum class GpuCode : uint8_t {
 /// receives it.
 struct CompilePhase {
   /// In order: "graph"; each pass by its name ("expand", "fold"); "fusion"; for each kernel
-  /// "unscheduled" (its loop tree before the steps) and "loops" (after the steps) or, if no rule
-  /// serves it, "refusal", then "tile", "kernel" and, unless the target is simulated, "llvm" and
-  /// "asm" (CPU), or "llvm" or "cuda", "ptx" and "sass" (GPU); "program".
+  /// "unscheduled" (its loop tree before the steps), "refusal" (why its dots are not asynchronous
+  /// products), "loops" (after the steps), "tile", "kernel" and, unless the target is simulated,
+  /// "llvm" and "asm" (CPU), or "llvm" or "cuda", "ptx" and "sass" (GPU); "program".
   std::string_view stage;
   std::string_view kernel;  ///< empty if the stage is about the whole graph
   std::function<std::string()>

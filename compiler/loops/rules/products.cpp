@@ -63,6 +63,17 @@ std::optional<Refusal> find_tasks(const LoopTree& tree, Products& out) {
   return std::nullopt;
 }
 
+bool has_computed_coordinates(const LoopTask& task) {
+  const auto is_computed = [](const Expr& e) {
+    return std::ranges::any_of(
+        e.symbols(), [](const std::string& symbol) { return loaded_step(symbol).has_value(); });
+  };
+  return std::ranges::any_of(task.at, is_computed) ||
+         std::ranges::any_of(task.body.steps, [&](const LoopStep& s) {
+           return std::ranges::any_of(s.at, is_computed);
+         });
+}
+
 // The axis along which most of what is stored is contiguous, if it is one of these.
 std::optional<size_t> stored_along(const LoopTree& tree, const Products& products,
                                    const std::vector<size_t>& axes) {
@@ -94,6 +105,9 @@ std::variant<Products, Refusal> find_products(const LoopTree& tree, const std::s
     if (store->at.empty()) return no_rule("a result has no dimensions");
   for (const LoopAxis& axis : tree.axes)
     if (axis.extent.range().min < 1) return no_rule("an axis may be empty");
+  // Threads of roles have no indices of their own.
+  for (const LoopTask* store : out.stores)
+    if (has_computed_coordinates(*store)) return no_rule("a coordinate is computed");
   // Parallel axes that one factor alone runs along, the same ones in all dots.
   std::vector<size_t> own[2];
   for (const LoopTask* dot : out.dots) {

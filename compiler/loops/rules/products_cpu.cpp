@@ -7,8 +7,7 @@
 #include <cmath>
 
 #include "compiler/fusion/space.h"
-#include "compiler/loops/rules/facts.h"
-#include "compiler/loops/rules/rules.h"
+#include "compiler/loops/rules/factored_sums.h"
 #include "compiler/loops/rules/summed_nest.h"
 
 namespace braze {
@@ -22,121 +21,6 @@ constexpr int64_t kLeastStagedDepth = 16;      // copies of shorter rows cost mo
 constexpr int64_t kNearTiles = 4;              // between rows that lie near each other
 constexpr int64_t kUnrolled = 4;
 constexpr int64_t kCopyVectors = 4;  // of one step of a copy
-constexpr int64_t kMost = int64_t{1} << 40;
-
-// What is summed, and what follows.
-struct Sums {
-  std::vector<size_t> nest;    // parallel axes around all, the outermost first
-  std::vector<size_t> summed;  // the outermost first
-  std::vector<const LoopTask*> sums, stores;
-  const Loop* loop = nullptr;  // the outermost over what is summed
-  size_t rows = 0, lanes = 0;  // axes
-};
-
-std::optional<Refusal> find_tasks(const LoopTree& tree, Sums& out) {
-  auto found = find_summed_nest(tree);
-  if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);
-  auto& nest = std::get<SummedNest>(found);
-  out.nest = std::move(nest.axes);
-  out.summed = std::move(nest.summed);
-  out.stores = std::move(nest.stores);
-  out.loop = nest.loop;
-  for (const LoopItem& item : *nest.sums) {
-    const auto* task = std::get_if<LoopTask>(&item);
-    if (!task || (task->kind != LoopTask::Kind::Dot && task->kind != LoopTask::Kind::Fold))
-      return no_rule("a loop does more than to sum");
-    if (std::ranges::any_of(task->body.steps,
-                            [](const LoopStep& s) { return s.kind == LoopStep::Kind::Read; }))
-      return no_rule("a sum reads another one");
-    out.sums.push_back(task);
-  }
-  if (out.sums.size() != 1) return no_rule("several sums do not share the registers of a core");
-  return std::nullopt;
-}
-
-// Which axes what is loaded runs along.
-struct Touched {
-  std::set<size_t> axes;
-  bool indirect = false;
-};
-std::vector<Touched> loads_of(const LoopTree& tree, const std::vector<const LoopTask*>& tasks) {
-  std::vector<Touched> out;
-  for (const LoopTask* task : tasks) {
-    const auto axes = axes_of_steps(tree, task->body);
-    for (size_t i = 0; i < axes.size(); ++i) {
-      const LoopStep& s = task->body.steps[i];
-      if (s.kind != LoopStep::Kind::Load) continue;
-      Touched& load = out.emplace_back(axes[i]);
-      for (const Expr& e : s.at)
-        for (const std::string& symbol : e.symbols())
-          load.indirect |= loaded_step(symbol).has_value();
-    }
-  }
-  return out;
-}
-
-std::vector<TreeAccess> accesses_of(const LoopTree& tree,
-                                    const std::vector<const LoopTask*>& tasks) {
-  std::vector<TreeAccess> out;
-  for (const LoopTask* task : tasks)
-    for (TreeAccess& access : accesses(tree, *task))
-      if (std::ranges::none_of(out, [&](const TreeAccess& other) {
-            return other.tensor == access.tensor && other.store == access.store &&
-                   other.offset == access.offset;
-          }))
-        out.push_back(std::move(access));
-  return out;
-}
-
-// The axes of rows and of lanes: what is loaded runs along one of them at most, along the lanes
-// with more neighbours in memory.
-std::optional<Refusal> find_block(const LoopTree& tree, Sums& sums) {
-  const auto loads = loads_of(tree, sums.sums);
-  const auto read = accesses_of(tree, sums.sums), stored = accesses_of(tree, sums.stores);
-  const LoopAxis& inner = tree.axes[sums.summed.back()];
-  const auto contiguous = [&](size_t axis) {
-    double score = 0;
-    for (const TreeAccess& load : read)
-      score += load.offset.uses(inner.name) && load.stride(tree.axes[axis]) == 1;
-    for (const TreeAccess& access : stored)
-      score += access.store && access.stride(tree.axes[axis]) == 1 ? 0.75 : 0;
-    return score;
-  };
-  double best = -1;
-  for (size_t l = 0; l < sums.nest.size(); ++l)
-    for (size_t r = 0; r < sums.nest.size(); ++r) {
-      const size_t lane = sums.nest[l], row = sums.nest[r];
-      if (lane == row) continue;
-      bool by_lane = false, by_row = false, by_both = false, indirect = false;
-      for (const Touched& load : loads) {
-        const bool along = load.axes.contains(lane), across = load.axes.contains(row);
-        by_lane |= along;
-        by_row |= across;
-        by_both |= along && across;
-        indirect |= load.indirect && (along || across);
-      }
-      if (!by_lane || !by_row || by_both || indirect) continue;
-      // Ties go to the larger axes, and to rows that lie close to each other.
-      const double extents = static_cast<double>(planned_extent(tree, lane)) *
-                             static_cast<double>(planned_extent(tree, row));
-      const double score = contiguous(lane) + 1e-3 * std::log2(extents + 1) +
-                           1e-6 * static_cast<double>(l) + 1e-7 * static_cast<double>(r);
-      if (score <= best) continue;
-      best = score;
-      sums.lanes = lane;
-      sums.rows = row;
-    }
-  if (best < 0) return no_rule("no two axes part the factors of what is summed");
-  return std::nullopt;
-}
-
-std::variant<Sums, Refusal> find_sums(const LoopTree& tree) {
-  Sums out;
-  if (auto refusal = find_tasks(tree, out)) return *refusal;
-  if (out.stores.empty()) return no_rule("nothing follows the product");
-  if (auto refusal = find_block(tree, out)) return *refusal;
-  return out;
-}
 
 // What a schedule asks about the factors along one axis.
 struct Factors {
@@ -158,7 +42,7 @@ std::optional<int64_t> step_of(const TreeAccess& load, const LoopAxis& inner, co
   return along(own).value_or(1) == 1 ? along(inner) : std::nullopt;
 }
 
-Factors facts_of(const LoopTree& tree, const Sums& sums, size_t along, size_t without) {
+Factors facts_of(const LoopTree& tree, const FactoredSums& sums, size_t along, size_t without) {
   Factors out;
   const LoopAxis &own = tree.axes[along], &inner = tree.axes[sums.summed.back()];
   for (const LoopBody& body : factors_of(tree, *sums.loop, along, without)) {
@@ -209,20 +93,7 @@ int64_t shared(int64_t count, int64_t most) {
   return (count + parts - 1) / parts;
 }
 
-double operations_after(const LoopTree& tree) {
-  return operations(tree, {}, [](const LoopTask& task) { return task.makes_value() ? 0.0 : 1.0; })
-      .varying;
-}
-
-int64_t product_of(const LoopTree& tree, const std::vector<size_t>& axes,
-                   const std::function<bool(size_t)>& counts) {
-  int64_t out = 1;
-  for (const size_t axis : axes)
-    if (counts(axis)) out = std::min(out * planned_extent(tree, axis), kMost);
-  return out;
-}
-
-Tiling choose_tiling(const LoopTree& tree, const Sums& sums, const Target& target) {
+Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Target& target) {
   const int64_t lanes = target.vector_lanes(4);
   const int64_t n = planned_extent(tree, sums.lanes), m = planned_extent(tree, sums.rows);
   const int64_t k = product_of(tree, sums.summed, [](size_t) { return true; });
@@ -348,19 +219,6 @@ Levels cut(Scheduled& out, const std::string& axis, int64_t of_task, int64_t blo
   return made;
 }
 
-// Puts the loops of a nest in an order.
-void sort_nest(Scheduled& out, const std::vector<size_t>& nest,
-               const std::vector<std::string>& wanted) {
-  std::vector<std::string> order;
-  for (const size_t axis : nest) order.push_back(out.tree.axes[axis].name);
-  for (size_t i = 0; i < wanted.size(); ++i)
-    for (auto at = static_cast<size_t>(std::ranges::find(order, wanted[i]) - order.begin()); at > i;
-         --at) {
-      out.take(ReorderStep{{order[at - 1]}, {order[at]}});
-      std::swap(order[at - 1], order[at]);
-    }
-}
-
 void deal_out(Scheduled& out, const std::vector<LoopName>& loops) {
   for (size_t i = 1; i < loops.size(); ++i) out.take(TupleStep{loops[0], loops[i]});
   if (!loops.empty()) out.take(OnStep{loops[0], Machine::Grid});
@@ -452,7 +310,8 @@ void pack_lanes(Scheduled& out, const Names& names, const Tiling& tiling, const 
   }
 }
 
-void take_steps(Scheduled& out, const Sums& sums, const Tiling& tiling, const Target& target) {
+void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
+                const Target& target) {
   Names names;
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   names.rows = name(sums.rows);
@@ -494,40 +353,16 @@ void take_steps(Scheduled& out, const Sums& sums, const Tiling& tiling, const Ta
   if (tiling.pack) pack_lanes(out, names, tiling, target);
 }
 
-// Summed axes that are one number where a factor is read become one, and so do short ones that lie
-// side by side in all factors: loops in each other hand all sums from one to the other.
-void join_digits(Scheduled& out, const Target& target) {
-  for (bool again = true; again;) {
-    again = false;
-    Sums sums;
-    if (find_tasks(out.tree, sums)) return;
-    for (size_t i = sums.summed.size(); i-- > 1 && !again;) {
-      const LoopAxis outer = out.tree.axes[sums.summed[i - 1]];
-      const LoopAxis inner = out.tree.axes[sums.summed[i]];
-      bool one = false, beside = inner.extent.range().max < target.vector_lanes(4);
-      for (const LoopStep& s : sums.sums[0]->body.steps) {
-        if (s.kind != LoopStep::Kind::Load) continue;
-        one |= std::ranges::any_of(
-            s.at, [&](const Expr& e) { return e.uses(outer.name) && e.uses(inner.name); });
-        const Expr offset = linear_offset(s.at, out.tree.tensors[s.source].type.shape);
-        const auto a = offset.coefficient_of(outer.name), b = offset.coefficient_of(inner.name);
-        beside = beside && a && b && *a == *b * inner.extent;
-      }
-      again = (one || beside) && out.try_take(CollapseStep{{outer.name}, {inner.name}});
-    }
-  }
-}
-
 }  // namespace
 
 std::optional<Refusal> tile_products_for_cpu(Scheduled& out, const Target& target) {
   join_axes(out);
-  join_digits(out, target);
+  join_digits(out, target.vector_lanes(4));
   flatten_tensors(out);  // so that coordinates have no digits there
   const LoopTree tree = out.tree;
-  auto found = find_sums(tree);
+  auto found = find_factored_sums(tree);
   if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);
-  const auto& sums = std::get<Sums>(found);
+  const auto& sums = std::get<FactoredSums>(found);
   take_steps(out, sums, choose_tiling(tree, sums, target), target);
   mark_streaming(out, target);
   return std::nullopt;

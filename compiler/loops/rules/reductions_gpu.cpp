@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "compiler/loops/rules/layouts.h"
 #include "compiler/loops/rules/reductions.h"
 #include "ir/code/layout.h"
 
@@ -36,74 +37,6 @@ constexpr int64_t kChunkElements = 8192;
 // Threads of a multiprocessor that hide its memory's latency.
 constexpr int64_t kMultiprocessorThreads = 1024;
 constexpr int64_t kLineBytes = 128, kAccessBytes = 16;
-
-int64_t floor_power_of_two(int64_t n) {
-  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
-}
-int64_t ceil_power_of_two(int64_t n) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
-}
-int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-std::vector<Digit> digits(std::initializer_list<Digit> list) {
-  std::vector<Digit> out;
-  std::copy_if(list.begin(), list.end(), std::back_inserter(out),
-               [](const Digit& digit) { return digit.extent > 1; });
-  return out;
-}
-
-// Threads `first`, `first + stride`, .. of a block along an axis.
-std::vector<Digit> threads_along(int64_t stride, int64_t count) {
-  const int64_t lanes = std::clamp<int64_t>(kWarpThreads / stride, 1, count);
-  return digits({{Resource::Warp, std::max<int64_t>(stride / kWarpThreads, 1), count / lanes},
-                 {Resource::Lane, lanes > 1 ? stride : 1, lanes}});
-}
-
-// An axis of a tile, and its digits.
-struct TiledAxis {
-  std::string name;
-  int64_t tile = 1;
-  std::vector<Digit> digits;
-};
-
-// The layout of what is folded and stored.
-void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled) {
-  const LoopTree& tree = out.tree;
-  std::vector<std::pair<MadeName, Layout>> bound;
-  std::set<size_t> folded;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      folded.insert(task.over.begin(), task.over.end());
-    });
-  const auto layout_over = [&](const std::set<size_t>& axes,
-                               const std::vector<const Loop*>& around) {
-    Layout layout;
-    for (const size_t axis : axes) {
-      const auto extent = extent_in(tree, around, axis).as_constant().value_or(1);
-      for (const TiledAxis& t : tiled)
-        if (t.name == tree.axes[axis].name && extent == t.tile && t.tile > 1)
-          layout.axes.push_back(t.digits);
-    }
-    if (layout.axes.empty()) layout.axes.emplace_back();
-    return layout;
-  };
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-      std::set<size_t> axes = own_axes(tree, task);
-      axes.insert(task.over.begin(), task.over.end());
-      const bool value = task.makes_value();
-      // What is stored along a folded axis has the layout of the terms.
-      const auto along = [&](size_t axis) {
-        const auto extent = extent_in(tree, around, axis).as_constant();
-        return folded.contains(axis) && extent.value_or(1) > 1;
-      };
-      if (!value && std::any_of(axes.begin(), axes.end(), along)) return;
-      bound.push_back(
-          {{value, value ? tree.values[task.target].name : tree.tensors[task.target].name},
-           layout_over(axes, around)});
-    });
-  for (auto& [made, layout] : bound) out.try_take(BindStep{made, std::move(layout)});
-}
 
 // There are few threads and much to reduce, so every block takes a chunk.
 bool takes_chunks(const WalkFacts& facts, int64_t instances, int64_t per_instance,
@@ -571,29 +504,12 @@ bool tile_few_terms(Scheduled& out, const ReductionNest& nest, const WalkFacts& 
   return true;
 }
 
-// Whether all that a walk loads is the same for many lines, as the factors of a product are: tiles
-// of several lines share it.
-bool rereads_all(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts) {
-  bool loads = false, reads = true;
-  for (const TreeAccess& access : facts.touched) {
-    if (access.store) continue;
-    loads = true;
-    reads &= std::ranges::any_of(nest.lines, [&](size_t line) {
-      return planned_extent(tree, line) > kWarpThreads && !access.offset.uses(tree.axes[line].name);
-    });
-  }
-  return loads && reads && nest.lines.size() > 1;
-}
-
 }  // namespace
 
 std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& target) {
   const auto nest = collapsed_reductions(out);
   if (!nest) return unserved_reduction(out.tree);
   const WalkFacts facts = facts_of(out.tree, *nest);
-  if (rereads_all(out.tree, *nest, facts))
-    return Refusal{&codes::kNoRule,
-                   "no rule can choose the steps for sums that read all their operands again", ""};
   std::vector<size_t> axes = nest->lines;
   axes.push_back(facts.along);
   const size_t lane = best_lane_axis(out.tree, facts.touched, axes, kWarpThreads, true);

@@ -4,6 +4,7 @@
 // and at nothing else. A tree that no rule can serve yet is refused, with the reason.
 #pragma once
 
+#include <optional>
 #include <variant>
 
 #include "compiler/loops/steps/text.h"
@@ -22,6 +23,8 @@ inline Refusal no_rule(std::string why) { return {&codes::kNoRule, std::move(why
 struct Scheduled {
   LoopTree tree;
   LoopTreeSteps steps = {};
+  /// Why it has no asynchronous products, if it has dots.
+  std::optional<Refusal> refused = {};
 
   /// Takes a step if it is legal; else it changes nothing and returns false.
   bool try_take(StepKind step);
@@ -58,6 +61,8 @@ std::optional<Refusal> tile_places(Scheduled& out, const Target& target);
 std::optional<Refusal> tile_products(Scheduled& out, const Target& target);
 /// products on a CPU: sums whose factors run along different parallel axes.
 std::optional<Refusal> tile_products_for_cpu(Scheduled& out, const Target& target);
+/// products on a GPU's ordinary units and on matrix units of warps: such sums.
+std::optional<Refusal> tile_products_for_gpu(Scheduled& out, const Target& target);
 /// dots: one walk in which dots take what other dots make as factors.
 std::optional<Refusal> tile_cascade(Scheduled& out, const Target& target);
 /// Results that the last-level cache cannot hold until they are read should bypass it.

@@ -98,25 +98,27 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     mark_streaming(out, target);
     return out;
   }
-  if (const size_t dots = count_dots(tree); dots > 0 && target.kind == TargetKind::Gpu) {
+  const bool gpu = target.kind == TargetKind::Gpu;
+  std::optional<Refusal> refused;
+  if (const size_t dots = count_dots(tree); dots > 0 && gpu) {
     Scheduled out{tree};
-    const auto refusal = tile_products(out, target);
+    refused = tile_products(out, target);
+    if (!refused) return out;
+  }
+  if (reduces(tree)) {
+    Scheduled out{tree, {}, refused};
+    const auto refusal =
+        gpu ? tile_products_for_gpu(out, target) : tile_products_for_cpu(out, target);
     if (!refusal) return out;
-    if (dots == 1 && !sums_of_dots(tree)) return *refusal;
   }
-  if (target.kind == TargetKind::Cpu && reduces(tree)) {
+  if (gpu && (count_dots(tree) > 1 || sums_of_dots(tree))) {
     Scheduled out{tree};
-    if (!tile_products_for_cpu(out, target)) return out;
-  }
-  if (target.kind == TargetKind::Gpu && (count_dots(tree) > 1 || sums_of_dots(tree))) {
-    Scheduled out{std::move(tree)};
-    if (auto refusal = tile_cascade(out, target)) return *refusal;
-    return out;
+    refused = tile_cascade(out, target);
+    if (!refused) return out;
   }
   // Several loops side by side are walks, even if nothing is reduced.
   if (reduces(tree) || !nest_axes(tree)) {
-    Scheduled out{std::move(tree)};
-    const bool gpu = target.kind == TargetKind::Gpu;
+    Scheduled out{std::move(tree), {}, std::move(refused)};
     if (auto refusal =
             gpu ? tile_reductions_for_gpu(out, target) : tile_reductions_for_cpu(out, target))
       return *refusal;

@@ -122,11 +122,14 @@ std::optional<Refusal> legal(const LoopTree& tree, const SlabsStep& step) {
   const auto [first, end] = slab_run(tree, *place, step.beside);
   for (size_t i = first; i < end; ++i) {
     const auto& task = std::get<LoopTask>(region[i]);
-    if (!own_axes(tree, task).contains(*axis) || contains(task.along, *axis) ||
-        contains(task.over, *axis))
+    const bool folds = task.kind == LoopTask::Kind::Fold && !task.rescale &&
+                       task.combine == Combine::None && contains(task.over, *axis);
+    const bool makes = own_axes(tree, task).contains(*axis) && !contains(task.along, *axis) &&
+                       !contains(task.over, *axis);
+    if (!folds && !makes)
       return Refusal{&codes::kNotAnAxis,
                      fmt::format("{} has no tile along {}", step.made.to_string(), step.axis),
-                     "name an axis of what is made"};
+                     "name an axis of what is made, or of what a fold combines"};
     if (!task.makes_value() && step.beside)
       if (auto refusal = reads_what_it_writes(tree, region, {*axis})) return refusal;
   }

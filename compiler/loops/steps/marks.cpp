@@ -84,7 +84,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const RingStep& step) {
   bool any = false;
   for (const LoopItem& item : loop.body) {
     const auto* task = std::get_if<LoopTask>(&item);
-    if (!task || task->kind != LoopTask::Kind::Stage) continue;
+    if (!task || !is_made_ahead(tree, *task)) continue;
     any = true;
     const LoopValue& value = tree.values[task->target];
     if (value.storage != Storage::Chip) continue;
@@ -96,7 +96,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const RingStep& step) {
   if (!any || (loop.parallel && loop.on != Machine::Grid))
     return Refusal{&codes::kNoCopies,
                    fmt::format("`{}` is not a stream with stages", to_text(tree, loop)),
-                   fmt::format("take the step `stage .. {}` first", step.loop.to_string())};
+                   fmt::format("take the step `stage .. {}` first, or keep factors on chip",
+                               step.loop.to_string())};
   const auto target = find_target(tree.target);
   if (target && bytes.range().max * step.slots > target->l1_bytes)
     return Refusal{&codes::kNoRoom,
@@ -112,6 +113,29 @@ LoopTree take(const LoopTree& tree, const RingStep& step) {
   return out;
 }
 
+// --- registers ----------------------------------------------------------------------------------
+
+namespace {
+
+constexpr int64_t kMostRegisters = 255;  // of a thread
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const RegistersStep& step) {
+  if (tree.roles)
+    return Refusal{&codes::kMarked, "the threads of roles have registers of their own",
+                   "give their numbers to the step `roles`"};
+  if (step.most > kMostRegisters)
+    return Refusal{&codes::kNoRoom, "a thread can have at most 255 registers",
+                   "take fewer registers"};
+  return std::nullopt;
+}
+
+LoopTree take(LoopTree tree, const RegistersStep& step) {
+  tree.registers = step.most;
+  return tree;
+}
+
 // --- roles --------------------------------------------------------------------------------------
 
 std::optional<Refusal> legal(const LoopTree& tree, const RolesStep& step) {
@@ -121,8 +145,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const RolesStep& step) {
     return Refusal{&codes::kNoCopies,
                    "there is no stage, so a role for copies would have nothing to do",
                    "take the step `stage` first"};
-  constexpr int64_t kMost = 255;
-  if (step.stages > kMost || step.rest > kMost)
+  if (tree.registers > 0)
+    return Refusal{&codes::kMarked, "the threads of roles have registers of their own",
+                   "leave out the step `registers`"};
+  if (step.stages > kMostRegisters || step.rest > kMostRegisters)
     return Refusal{&codes::kNoRoom, "a thread can have at most 255 registers",
                    "take fewer registers"};
   return std::nullopt;
@@ -141,9 +167,9 @@ namespace {
 // What one instruction of a unit multiplies. Tiles must be whole multiples of it.
 struct UnitShape {
   int64_t rows, columns, most_columns;
-  int64_t summed_bytes;  // bytes along the summed axes
 };
-constexpr UnitShape kMma{16, 8, INT64_MAX, 32}, kWgmma{64, 8, 256, 32};
+constexpr UnitShape kMma{16, 8, INT64_MAX}, kWgmma{64, 8, 256};
+constexpr int64_t kMmaDepth = 8, kWgmmaBytes = 32;  // along the summed axes
 
 // The tile of a dot by its three kinds of axes.
 struct DotTile {
@@ -200,8 +226,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const UnitStep& step) {
   if (auto refusal = check("rows", tile.left, shape.rows, INT64_MAX)) return refusal;
   if (auto refusal = check("columns", tile.right, shape.columns, shape.most_columns))
     return refusal;
-  return check("summed indices", tile.summed,
-               shape.summed_bytes / static_cast<int64_t>(size_of(dtype)), INT64_MAX);
+  // Warps multiply all factors as tf32.
+  const int64_t depth =
+      step.unit == Unit::Mma ? kMmaDepth : kWgmmaBytes / static_cast<int64_t>(size_of(dtype));
+  return check("summed indices", tile.summed, depth, INT64_MAX);
 }
 
 LoopTree take(const LoopTree& tree, const UnitStep& step) {
@@ -340,7 +368,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const BindStep& step) {
   if (!place) return no_such("task that makes", step.made.to_string());
   const LoopTask& task = task_at(tree, *place);
   std::set<size_t> axes = own_axes(tree, task);
-  axes.insert(task.over.begin(), task.over.end());
+  // Summed axes are no dimensions of what a unit multiplies.
+  if (task.unit == Unit::None) axes.insert(task.over.begin(), task.over.end());
   std::vector<int64_t> extents;
   for (const size_t axis : axes) {
     const auto extent = extent_in(tree, loops_around(tree, *place), axis).as_constant();
@@ -360,6 +389,14 @@ std::optional<Refusal> legal(const LoopTree& tree, const BindStep& step) {
                    fmt::format("the tile of {} has the extents [{}]", step.made.to_string(),
                                join(extents, ", ", [](int64_t e) { return std::to_string(e); })),
                    "give digits whose extents multiply to these"};
+  constexpr int64_t kMostWarps = 32;  // of a block
+  for (const std::vector<Digit>& digits : step.layout.axes)
+    for (const Digit& digit : digits)
+      if (digit.resource == Resource::Warp && digit.stride * digit.extent > kMostWarps)
+        return Refusal{&codes::kNoRoom,
+                       fmt::format("a block can have at most {} warps, not {}", kMostWarps,
+                                   digit.stride * digit.extent),
+                       "give more elements to each thread"};
   return std::nullopt;
 }
 

@@ -1,5 +1,5 @@
 // marks.h — steps that only change what emission makes of a tree: `deal`, `turns`, `ring`, `roles`,
-// `unit`, `ahead`, `part`, `bind`, `cache`.
+// `registers`, `unit`, `ahead`, `part`, `bind`, `cache`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
@@ -60,6 +60,15 @@ struct RolesStep {
 };
 std::optional<Refusal> legal(const LoopTree& tree, const RolesStep& step);
 LoopTree take(const LoopTree& tree, const RolesStep& step);
+
+/// `registers 128`: a thread has no more of them, so that a multiprocessor holds more blocks.
+struct RegistersStep {
+  static constexpr std::string_view kName = "registers";
+  int64_t most = 0;
+  void fields(auto& visit) { visit(most); }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const RegistersStep& step);
+LoopTree take(LoopTree tree, const RegistersStep& step);
 
 /// `unit %v wgmma swap`: which unit computes a dot, and which axis is the rows.
 struct UnitStep {

@@ -31,9 +31,9 @@ using StepKind =
     std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep, OnStep,
                  SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, ChunkStep, StageStep,
                  LoadStep, ShareStep, KeepStep, AgainStep, FactorStep, PackStep, RingStep,
-                 RolesStep, UnitStep, DealStep, TurnsStep, AheadStep, UnrollStep, PartStep,
-                 EncloseStep, SeekStep, BindStep, CacheStep, LastStep, LeadStep, FlattenStep,
-                 ResiduesStep, ComposeStep>;
+                 RolesStep, RegistersStep, UnitStep, DealStep, TurnsStep, AheadStep, UnrollStep,
+                 PartStep, EncloseStep, SeekStep, BindStep, CacheStep, LastStep, LeadStep,
+                 FlattenStep, ResiduesStep, ComposeStep>;
 
 struct LoopTreeStep {
   StepKind kind;

@@ -1,0 +1,325 @@
+// emit_ring.cpp — streams of plain programs whose factors are made ahead, in a ring of slots on
+// chip: while the threads of a block multiply what one slot holds, they fetch what later turns
+// need. Copies go past the registers, and begin as soon as the first step has read its slot; what
+// is computed waits in registers until the turn has ended.
+#include <algorithm>
+#include <utility>
+
+#include "compiler/loops/emit_p.h"
+#include "compiler/loops/steps/places.h"
+#include "ir/code/dot_layouts.h"
+
+namespace braze {
+
+namespace {
+
+// The dimension along which a thread has neighbours or, if it has one element, a warp.
+size_t fastest(const Layout& layout) {
+  for (const Resource resource : {Resource::Register, Resource::Lane})
+    for (size_t d = 0; d < layout.rank(); ++d) {
+      const std::vector<Digit>& digits = layout.axes[d];
+      if (!digits.empty() && digits.back().resource == resource && digits.back().stride == 1)
+        return d;
+    }
+  return layout.rank() - 1;
+}
+
+bool has_matrices(const Loop& loop) {
+  bool out = false;
+  for_each_task(loop.body,
+                [&](const LoopTask& task, const auto&) { out |= task.unit == Unit::Mma; });
+  return out;
+}
+
+}  // namespace
+
+// The axes of a value that have several indices in a turn: those along which neighbours are
+// fetched last.
+std::vector<size_t> TreeEmitter::fetched_axes(size_t value) const {
+  const LoopValue& kept = tree_.values[value];
+  std::vector<size_t> out;
+  for (size_t axis = 0; axis < tree_.axes.size(); ++axis)
+    if (contains(kept.axes, axis) && extent_of(axis, axes_) != 1) out.push_back(axis);
+  if (!kept.layout || out.empty()) return out;
+  const auto last = out.begin() + static_cast<std::ptrdiff_t>(fastest(kept.layout->layout));
+  std::rotate(last, last + 1, out.end());
+  return out;
+}
+
+// The tile in which factor `number` of a ring is fetched. Every factor's has a rank of its own, so
+// that their layouts, which plain programs find by extents, differ.
+TreeEmitter::TaskTile TreeEmitter::fetched_tile(const LoopTask& task, size_t number) {
+  TaskTile tile = tile_of({}, axes_);
+  Layout layout;
+  const auto add = [&](size_t axis, int64_t extent, std::vector<Digit> digits) {
+    tile.dims.push_back(axis);
+    tile.extents.push_back(extent);
+    tile.digits.push_back({.extent = extent});
+    layout.axes.push_back(std::move(digits));
+  };
+  for (size_t i = 0; i <= number; ++i) add(kNone, 1, {});
+  const auto order = fetched_axes(task.target);
+  const auto& bound = tree_.values[task.target].layout;
+  for (const size_t axis : order) {
+    const int64_t extent = extent_of(axis, axes_);
+    tile.index[name_of(axis)] += position_symbol('d', tile.dims.size(), extent);
+    const auto d = std::ranges::count_if(order, [&](size_t other) { return other < axis; });
+    add(axis, extent, bound ? bound->layout.axes[static_cast<size_t>(d)] : std::vector<Digit>());
+  }
+  if (bound) note_layout(layout);
+  return tile;
+}
+
+// The slots of a factor. Rows that a warp reads or writes side by side begin in different banks.
+void TreeEmitter::declare_slots(const LoopTask& task, const Loop& loop) {
+  constexpr int64_t kAccessBytes = 16;
+  const LoopValue& value = tree_.values[task.target];
+  OnChip chip;
+  std::vector<int64_t> extents = {loop.ring};
+  for (const size_t axis : value.axes) {
+    chip.begin.push_back(axes_[axis].begin);
+    chip.extents.push_back(extent_of(axis, axes_));
+    if (chip.extents.back() > 1) extents.push_back(chip.extents.back());
+  }
+  bool along = false;  // the rows of a slot are what is summed
+  for_each_task(loop.body, [&](const LoopTask& reader, const auto&) {
+    along |= reads_value(reader, task.target) && !value.axes.empty() &&
+             contains(reader.over, value.axes.back());
+  });
+  const auto order = fetched_axes(task.target);
+  const bool turned = !order.empty() && order.back() != value.axes.back();
+  const int64_t access = kAccessBytes / static_cast<int64_t>(size_of(value.dtype));
+  if (extents.size() > 2) {
+    if (along || turned)
+      extents.back() += access;
+    else if (has_matrices(loop))
+      extents.back() += 2 * access;
+  }
+  chip.memory = builder_.buffer(value.name, value.dtype, extents);
+  chip.slot = 0;
+  chips_[task.target] = std::move(chip);
+  kept_.insert(task.target);
+}
+
+void TreeEmitter::ring(const Stream& stream) {
+  const auto [axis, length] = stream.loop.levels[0];
+  Ring ring{.slots = stream.loop.ring, .matrices = has_matrices(stream.loop), .summed = {axis}};
+  ring.exact = tree_.axes[axis].extent.is_multiple_of(length) &&
+               stream.low.is_multiple_of(length) && stream.turns.range().min >= 1;
+  // Matrices take zeros beyond the end. Other sums stop there.
+  const bool whole = ring.exact || ring.matrices;
+  ring.turns = builder_.let(
+      "turns", whole ? stream.turns : floordiv(max(stream.high - stream.low, 0), length));
+  for (const LoopItem& item : stream.loop.body)
+    if (const auto* task = std::get_if<LoopTask>(&item); task && is_made_ahead(tree_, *task))
+      ring.tasks.push_back(task);
+  in_turn(stream.loop.levels[0], stream.low, /*shared=*/false, [&] {
+    for (const LoopTask* task : ring.tasks) declare_slots(*task, stream.loop);
+  });
+  for (int64_t n = 0; n + 1 < ring.slots; ++n) {
+    put(stream, ring, n, fetch(stream, ring, n));
+    copy(stream, ring, n);
+  }
+  Ring* around = std::exchange(ring_, &ring);
+  turns(stream, 0, ring.turns);
+  if (!whole) {
+    ring.rest = true;
+    turn(stream, ring.turns);
+  }
+  ring_ = around;
+  for (const LoopTask* task : ring.tasks) {
+    chips_.erase(task->target);
+    kept_.erase(task->target);
+  }
+}
+
+// A turn of a ring: the slot at hand is read, and others are filled.
+void TreeEmitter::ring_turn(const Stream& stream, const Expr& index) {
+  Ring& ring = *ring_;
+  const size_t axis = stream.loop.levels[0].axis;
+  const Expr next = index + (ring.slots - 1);
+  std::vector<ValueId> fetched;
+  if (!ring.rest) {
+    fetched = fetch(stream, ring, next);
+    const bool copies = std::ranges::any_of(
+        ring.tasks, [](const LoopTask* task) { return task->kind == LoopTask::Kind::Stage; });
+    if (copies) ring.after_step = [&, next] { copy(stream, ring, next); };
+    ring.scope = builder_.scope();
+  }
+  for (const LoopTask* task : ring.tasks) {
+    OnChip& chip = chips_.at(task->target);
+    chip.slot = mod(index, ring.slots);
+    const auto& axes = tree_.values[task->target].axes;
+    for (size_t i = 0; i < axes.size(); ++i) chip.begin[i] = axes_[axes[i]].begin;
+  }
+  if (ring.rest) axes_[axis].end = stream.high;
+  const size_t decided = ring.decided = decided_.size();
+  if (!ring.rest)
+    decided_.push_back(
+        {tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
+  region(stream.loop.body);
+  decided_.resize(decided);
+  after_step();
+  if (!ring.rest) put(stream, ring, next, fetched);
+}
+
+// The first step has read its slot, so all threads have left the slot before. Steps further inside
+// do not count: they are repeated.
+void TreeEmitter::after_step() {
+  if (!ring_ || !ring_->after_step || ring_->scope != builder_.scope()) return;
+  std::exchange(ring_->after_step, nullptr)();
+}
+
+// Turns after the last one fetch the last once more or, where they may reach beyond it, nothing.
+void TreeEmitter::in_turn_of(const Stream& stream, const Ring& ring, const Expr& number,
+                             const std::function<void()>& body) {
+  const auto [axis, length] = stream.loop.levels[0];
+  const Expr turn = ring.exact ? min(number, ring.turns - 1) : number;
+  in_turn(stream.loop.levels[0], stream.low + turn * Expr(length), /*shared=*/true, [&] {
+    axes_[axis].whole = ring.exact;
+    // What holds in the turn that multiplies need not hold in this one.
+    const std::vector<IndexComparison> decided = decided_;
+    decided_.resize(std::min(ring.decided, decided.size()));
+    forget();
+    body();
+    forget();
+    decided_ = decided;
+  });
+}
+
+ValueId TreeEmitter::fetched(const LoopTask& task, const TaskTile& tile, const Ring& ring) {
+  const LoopStep& result = task.body.steps[task.body.results[0]];
+  const ValueId value =
+      full(body(task.body, task.body.results[0], tile), tile, tree_.values[task.target].dtype);
+  if (!ring.matrices || result.kind == LoopStep::Kind::Load) return value;
+  return without_tail(value, ring.summed, tile, 0);
+}
+
+// What a turn needs of the factors that are computed, in registers.
+std::vector<ValueId> TreeEmitter::fetch(const Stream& stream, const Ring& ring,
+                                        const Expr& number) {
+  std::vector<ValueId> out(ring.tasks.size());
+  for (size_t i = 0; i < out.size(); ++i)
+    if (ring.tasks[i]->kind != LoopTask::Kind::Stage)
+      in_turn_of(stream, ring, number,
+                 [&] { out[i] = fetched(*ring.tasks[i], fetched_tile(*ring.tasks[i], i), ring); });
+  return out;
+}
+
+void TreeEmitter::put(const LoopTask& task, ValueId value, const TaskTile& tile, const Expr& slot) {
+  std::vector<Expr> at = {slot};
+  for (const size_t axis : tree_.values[task.target].axes)
+    for (const int64_t d : positions({axis}, tile))
+      at.push_back(
+          position_symbol('d', static_cast<size_t>(d), tile.extents[static_cast<size_t>(d)]));
+  builder_.store(value, chips_.at(task.target).memory, std::move(at));
+}
+
+void TreeEmitter::put(const Stream& stream, const Ring& ring, const Expr& number,
+                      const std::vector<ValueId>& values) {
+  for (size_t i = 0; i < values.size(); ++i)
+    if (ring.tasks[i]->kind != LoopTask::Kind::Stage)
+      in_turn_of(stream, ring, number, [&] {
+        put(*ring.tasks[i], values[i], fetched_tile(*ring.tasks[i], i), mod(number, ring.slots));
+      });
+}
+
+// What a turn needs of the factors that are copied.
+void TreeEmitter::copy(const Stream& stream, const Ring& ring, const Expr& number) {
+  for (size_t i = 0; i < ring.tasks.size(); ++i)
+    if (ring.tasks[i]->kind == LoopTask::Kind::Stage)
+      in_turn_of(stream, ring, number, [&] {
+        const TaskTile tile = fetched_tile(*ring.tasks[i], i);
+        put(*ring.tasks[i], fetched(*ring.tasks[i], tile, ring), tile, mod(number, ring.slots));
+      });
+}
+
+// --- Dots of what slots hold --------------------------------------------------------------------
+
+// By the matrix units of warps: rows x 8 and 8 x columns.
+void TreeEmitter::multiply_matrices(const LoopTask& task) {
+  const LoopValue& value = tree_.values[task.target];
+  const TaskTile own = tile_of(value.axes, axes_);
+  if (own.dims.size() != 2 || !value.layout)
+    refuse(task.location, "the sums of a dot of mma must be a tile of two axes, and be bound");
+  const size_t summed = task.over.back();
+  const int64_t depth = extent_of(summed, axes_);
+  // Threads along an axis, and sums that one has side by side.
+  const auto threads = [&](size_t d) {
+    int64_t out = 1;
+    for (const Digit& digit : value.layout->layout.axes[d])
+      if (is_thread_digit(digit)) out *= digit.extent;
+    return out;
+  };
+  const DotLayouts layouts = warp_dot_layouts(own.extents, {threads(0), threads(1)},
+                                              value.layout->layout.axes[1].back().extent);
+  if (!(layouts.sums == value.layout->layout) || depth != layouts.left.extent(1))
+    refuse(task.location, "the sums of a dot of mma do not lie as its unit has them");
+  for (const Layout& layout : {layouts.sums, layouts.left, layouts.right}) note_layout(layout);
+  const auto factor = [&](size_t d) {
+    TaskTile tile = tile_of({}, axes_);
+    tile.dims = d == 0 ? std::vector{own.dims[0], summed} : std::vector{summed, own.dims[1]};
+    for (size_t k = 0; k < 2; ++k) {
+      const int64_t extent = k == d ? own.extents[d] : depth;
+      tile.extents.push_back(extent);
+      tile.digits.push_back({.extent = extent});
+      tile.index[name_of(tile.dims[k])] += position_symbol('d', k, extent);
+    }
+    forget();
+    const size_t result = axes_of_result(task, 0).contains(own.dims[d]) ? 0 : 1;
+    const ValueOperand operand = body(task.body, task.body.results[result], tile);
+    forget();
+    return full(operand, tile, DType::F32);
+  };
+  ValueId& state = states_.at(task.target);
+  TileDotOp dot{
+      .a = factor(0), .b = factor(1), .c = state, .a_buffer = {}, .b_buffer = {}, .tf32 = true};
+  state = builder_.append(std::move(dot), {code_[state].type}, "dot")[0];
+}
+
+// The axes along which a factor of a dot varies.
+std::set<size_t> TreeEmitter::axes_of_result(const LoopTask& task, size_t factor) const {
+  LoopTask only = task;
+  only.body.results = {task.body.results[factor]};
+  remove_dead_steps(only.body);
+  std::set<size_t> out;
+  for (const LoopStep& s : only.body.steps)
+    for (const Expr& e : s.at)
+      for (size_t axis = 0; axis < tree_.axes.size(); ++axis)
+        if (e.uses(name_of(axis))) out.insert(axis);
+  return out;
+}
+
+// Several steps of a factor that lie side by side in a slot: one load takes them, each is a part.
+std::optional<ValueId> TreeEmitter::part_of_steps(const OnChip& from, const LoopStep& s,
+                                                  const TaskTile& tile) {
+  if (!steps_ || !from.slot) return std::nullopt;
+  const auto& [axis, begin, count] = steps_->level;
+  const LoopValue& value = tree_.values[s.source];
+  if (value.axes.back() != axis || !(s.at.back() == tree_.axes[axis].index())) return std::nullopt;
+  TaskTile wide = tile;
+  wide.dims.push_back(axis);
+  wide.extents.push_back(count);
+  wide.digits.push_back({.extent = count});
+  wide.index[name_of(axis)] = begin + position_symbol('d', tile.dims.size(), count);
+  const auto at = place_in_buffer(from, substituted(s.at, wide));
+  const ValueType type = type_along(at, wide, code_[from.memory].dtype);
+  // A thread has neighbours along one dimension only.
+  if (!tile.dims.empty() && type.extents[tile.dims.size() - 1] > 1) return std::nullopt;
+  auto [loaded, added] = steps_->loaded.try_emplace(from.memory);
+  if (added) {
+    Layout layout = layout_of(code_.layouts, tile.extents, code_.warps * kWarpThreads);
+    layout.axes.push_back({{Resource::Register, 1, count}});
+    note_layout(layout);
+    loaded->second = builder_.load(from.memory, at, type);
+  }
+  std::vector<int64_t> offsets(type.extents.size());
+  offsets.back() = (axes_[axis].begin - begin).as_constant().value();
+  ValueType part = type;
+  part.extents.back() = 1;
+  const ValueId one = builder_.view(ViewKind::Slice, loaded->second, part, offsets);
+  part.extents.pop_back();
+  return builder_.view(ViewKind::Reshape, one, part);
+}
+
+}  // namespace braze

@@ -1,0 +1,68 @@
+#include "compiler/loops/rules/layouts.h"
+
+#include <algorithm>
+#include <bit>
+#include <set>
+
+namespace braze {
+
+int64_t floor_power_of_two(int64_t n) {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
+int64_t ceil_power_of_two(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
+int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+std::vector<Digit> digits(std::initializer_list<Digit> list) {
+  std::vector<Digit> out;
+  std::copy_if(list.begin(), list.end(), std::back_inserter(out),
+               [](const Digit& digit) { return digit.extent > 1; });
+  return out;
+}
+
+std::vector<Digit> threads_along(int64_t stride, int64_t count) {
+  const int64_t lanes = std::clamp<int64_t>(kWarpThreads / stride, 1, count);
+  return digits({{Resource::Warp, std::max<int64_t>(stride / kWarpThreads, 1), count / lanes},
+                 {Resource::Lane, lanes > 1 ? stride : 1, lanes}});
+}
+
+void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled) {
+  const LoopTree& tree = out.tree;
+  std::vector<std::pair<MadeName, Layout>> bound;
+  std::set<size_t> folded;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      folded.insert(task.over.begin(), task.over.end());
+    });
+  const auto layout_over = [&](const std::set<size_t>& axes,
+                               const std::vector<const Loop*>& around) {
+    Layout layout;
+    for (const size_t axis : axes) {
+      const auto extent = extent_in(tree, around, axis).as_constant().value_or(1);
+      for (const TiledAxis& t : tiled)
+        if (t.name == tree.axes[axis].name && extent == t.tile && t.tile > 1)
+          layout.axes.push_back(t.digits);
+    }
+    if (layout.axes.empty()) layout.axes.emplace_back();
+    return layout;
+  };
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+      std::set<size_t> axes = own_axes(tree, task);
+      axes.insert(task.over.begin(), task.over.end());
+      const bool value = task.makes_value();
+      // What is stored along a folded axis has the layout of the terms.
+      const auto along = [&](size_t axis) {
+        const auto extent = extent_in(tree, around, axis).as_constant();
+        return folded.contains(axis) && extent.value_or(1) > 1;
+      };
+      if (!value && std::any_of(axes.begin(), axes.end(), along)) return;
+      bound.push_back(
+          {{value, value ? tree.values[task.target].name : tree.tensors[task.target].name},
+           layout_over(axes, around)});
+    });
+  for (auto& [made, layout] : bound) out.try_take(BindStep{made, std::move(layout)});
+}
+
+}  // namespace braze

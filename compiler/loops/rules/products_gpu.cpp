@@ -1,0 +1,435 @@
+// products_gpu.cpp — sums whose factors run along different parallel axes, on a GPU's ordinary
+// units and on the matrix units of warps: a block of sums in the registers of each thread.
+//
+// Large products have slices of their factors on chip, where the threads of a block share them; the
+// next slices are fetched while one is multiplied. Small products load factors as they multiply.
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <tuple>
+
+#include "compiler/fusion/space.h"
+#include "compiler/loops/rules/factored_sums.h"
+#include "compiler/loops/rules/layouts.h"
+#include "ir/code/dot_layouts.h"
+#include "ir/target/features.h"
+
+namespace braze {
+
+namespace {
+
+constexpr int64_t kLeastDepth = 64;         // shorter products are over before slices pay
+constexpr double kLeastProducts = 1 << 23;  // smaller ones leave most threads without work
+constexpr size_t kMostFactors = 4;          // an array of registers has six axes at most
+constexpr int64_t kMatrixStages = 3, kAheadStages = 4, kLeastStages = 2;
+constexpr int64_t kMatrixDepth = 8;  // steps of one product of matrices in a warp
+constexpr int64_t kMostChunks = 32;
+constexpr int64_t kMostChunkSums = 128;  // of a thread, where chunks are combined at once
+constexpr int64_t kAccessBytes = 16;     // of a thread
+constexpr int64_t kDirectThreads = 256;
+constexpr int64_t kUnrolled = 4;
+
+// One factor along one of the two axes.
+struct Factor {
+  bool lanes = false;
+  bool computed = false;     // with operations, at least a conversion or a choice
+  bool across = false;       // it lies in memory along the innermost summed axis
+  int64_t vector = 1;        // neighbours that one thread should read together
+  size_t tensor = SIZE_MAX;  // from which it is copied, if it is not computed
+};
+
+// How the sums are dealt.
+struct Tiling {
+  int64_t rows = 1, lanes = 1;  // of a block
+  int64_t row_threads = 1, lane_threads = 1;
+  int64_t vector = 1;             // neighbours along the lanes in a thread
+  int64_t slice = 0, stages = 0;  // 0: no slices
+  int64_t chunks = 1;
+  bool matrices = false, ahead = false;
+  bool lean = false;  // two blocks can share a multiprocessor
+  int64_t threads() const { return row_threads * lane_threads; }
+};
+
+std::vector<Factor> factors_along(const LoopTree& tree, const FactoredSums& sums, bool lanes) {
+  const size_t along = lanes ? sums.lanes : sums.rows, without = lanes ? sums.rows : sums.lanes;
+  const LoopAxis &own = tree.axes[along], &inner = tree.axes[sums.summed.back()];
+  std::vector<Factor> out;
+  for (const LoopBody& body : factors_of(tree, *sums.loop, along, without)) {
+    if (!axes_of(tree, body).contains(sums.summed.back())) continue;
+    Factor& factor = out.emplace_back();
+    factor.lanes = lanes;
+    std::vector<TreeAccess> loads;
+    int64_t lies = 0;
+    for (const LoopStep& s : body.steps) {
+      factor.computed |= s.kind != LoopStep::Kind::Load || !s.conditions.empty() || s.otherwise;
+      if (s.kind != LoopStep::Kind::Load) continue;
+      loads.push_back(
+          {s.source, linear_offset(s.at, tree.tensors[s.source].type.shape), size_of(s.dtype)});
+      lies += (loads.back().stride(inner) == 1) - (loads.back().stride(own) == 1);
+      factor.tensor = s.source;
+    }
+    factor.across = lies > 0;
+    factor.vector = vector_along(loads, factor.across ? inner : own);
+  }
+  return out;
+}
+
+// Whether all that is summed is read again for many lines, as the factors of a product are. Folds
+// that read something once are reductions like others.
+bool reads_all_again(const LoopTree& tree, const FactoredSums& sums) {
+  return std::ranges::all_of(accesses(tree, *sums.sums.front()), [&](const TreeAccess& access) {
+    return std::ranges::any_of(sums.nest, [&](size_t line) {
+      return planned_extent(tree, line) > kWarpThreads && !access.offset.uses(tree.axes[line].name);
+    });
+  });
+}
+
+// Whether warps can multiply the factors: 16-bit floats, or f32 where tf32 will do.
+bool has_matrix_products(const LoopTree& tree, const LoopTask& sum) {
+  if (sum.kind != LoopTask::Kind::Dot || body_dtype(sum) != DType::F32 ||
+      tree.values[sum.target].axes.size() < 2)
+    return false;
+  return std::ranges::all_of(sum.body.results, [&](uint32_t result) {
+    const DType dtype = sum.body.steps[result].dtype;
+    return is_half(dtype) || (dtype == DType::F32 && sum.tf32);
+  });
+}
+
+// --- Slices -------------------------------------------------------------------------------------
+
+// A block's tile, its threads, and the steps of a slice. `rate`: multiply-adds of a full
+// multiprocessor, beside those that its ordinary units can do.
+struct SlicedTile {
+  int64_t rows, lanes, row_threads, lane_threads, slice;
+  double rate;
+  int64_t threads() const { return row_threads * lane_threads; }
+};
+constexpr SlicedTile kMatrixTiles[] = {{128, 128, 16, 8, 16, 2.4},
+                                       {128, 64, 16, 8, 16, 1.8},
+                                       {64, 64, 16, 8, 16, 1.5},
+                                       {32, 32, 16, 4, 16, 0.8}};
+constexpr SlicedTile kTiles[] = {{128, 128, 16, 16, 8, 0.73},
+                                 {64, 64, 16, 16, 16, 0.59},
+                                 {64, 64, 8, 16, 16, 0.59},
+                                 {32, 32, 8, 8, 16, 0.45}};
+
+struct ProductSize {
+  int64_t rows, lanes, batches, depth;
+  bool ahead;  // slices are copied ahead
+};
+
+// Blocks that a multiprocessor holds: as many as its registers and threads allow.
+int64_t resident_blocks(const SlicedTile& tile) {
+  constexpr int64_t kRegisters = 65536, kThreads = 2048, kOthers = 40;
+  const int64_t sums = tile.rows * tile.lanes / tile.threads();
+  const int64_t fetched = tile.slice * (tile.rows + tile.lanes) / tile.threads();
+  return std::max<int64_t>(std::min(kThreads / tile.threads(),
+                                    kRegisters / (tile.threads() * (sums + fetched + kOthers))),
+                           1);
+}
+
+// What the product takes in `chunks` of its depth, in multiply-adds that the ordinary units of a
+// multiprocessor do at their best: rounds of the blocks that it holds, each slice of which takes
+// its multiplications, those of the blocks beside it, or a time that passes between any two slices.
+double product_time(const SlicedTile& tile, int64_t chunks, const ProductSize& size,
+                    const Target& target) {
+  // Seconds: a fetch, a store and a barrier, or a barrier alone; a phase more.
+  const double between = size.ahead ? 0.1e-6 : 0.29e-6;
+  constexpr double kPhase = 2.8e-6;
+  const double rate = target.flops_per_second / 2 / target.cores;
+  const int64_t blocks = size.batches * ceil_divide(size.rows, tile.rows) *
+                         ceil_divide(size.lanes, tile.lanes) * chunks;
+  const int64_t each = ceil_divide(blocks, target.cores), held = resident_blocks(tile);
+  const auto slices = static_cast<double>(ceil_divide(ceil_divide(size.depth, chunks), tile.slice));
+  const double work = static_cast<double>(tile.rows * tile.lanes * tile.slice) / tile.rate;
+  const auto round = [&](int64_t count) {
+    return count == 0
+               ? 0
+               : (slices + 1) * std::max(static_cast<double>(count) * work, work + between * rate);
+  };
+  const double time = static_cast<double>(each / held) * round(held) + round(each % held);
+  if (chunks == 1) return time;
+  const double partial = 4.0 * static_cast<double>(size.rows * size.lanes * size.batches) *
+                         static_cast<double>(2 * chunks + 1);
+  return time + (kPhase + partial / target.memory_bytes_per_second) * rate;
+}
+
+// The tile and the chunks of the depth that take least time.
+std::pair<const SlicedTile*, int64_t> best_tile(std::span<const SlicedTile> tiles,
+                                                const ProductSize& size, bool splits,
+                                                const Target& target) {
+  std::pair<const SlicedTile*, int64_t> best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const SlicedTile& tile : tiles)
+    for (int64_t chunks = 1;
+         chunks == 1 || (splits && chunks <= kMostChunks && size.depth / chunks >= kLeastDepth);
+         chunks *= 2) {
+      const double time = product_time(tile, chunks, size, target);
+      if (time < least) std::tie(least, best) = std::make_pair(time, std::make_pair(&tile, chunks));
+    }
+  return best;
+}
+
+// A tile with slices; none if the product had better not have them: it is small, or one of its
+// factors is none.
+std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& sums,
+                                    const ProductSize& given, const Target& target) {
+  const LoopTask& sum = *sums.sums.front();
+  auto found = factors_along(tree, sums, false);
+  const auto of_lanes = factors_along(tree, sums, true);
+  if (found.empty() || of_lanes.empty()) return std::nullopt;
+  found.insert(found.end(), of_lanes.begin(), of_lanes.end());
+  const double products =
+      static_cast<double>(given.rows) * static_cast<double>(given.lanes) *
+      static_cast<double>(given.batches) *
+      static_cast<double>(product_of(tree, sums.summed, [](size_t) { return true; }));
+  if (found.size() > kMostFactors || given.depth < kLeastDepth || products < kLeastProducts)
+    return std::nullopt;
+  Tiling out;
+  out.matrices = found.size() == 2 && has_matrix_products(tree, sum);
+  const bool copied =
+      std::ranges::none_of(found, [](const Factor& factor) { return factor.computed; });
+  ProductSize size = given;
+  size.ahead = out.matrices && copied;
+  const auto [best, chunks] =
+      best_tile(out.matrices ? std::span<const SlicedTile>(kMatrixTiles) : kTiles, size,
+                sums.summed.size() == 1, target);
+  // Accumulators of eight bytes take the registers of two.
+  const auto bytes = static_cast<int64_t>(size_of(compute_type(body_dtype(sum))));
+  const int64_t narrower = std::max<int64_t>(bytes / 4, 1);
+  out.rows = best->rows / narrower;
+  out.lanes = best->lanes;
+  out.row_threads = best->row_threads;
+  out.lane_threads = best->lane_threads;
+  out.vector = out.matrices ? 2 : kAccessBytes / std::max<int64_t>(bytes, 4);
+  out.slice = size.ahead ? 2 * best->slice : best->slice;  // no register holds what is copied
+  out.chunks = chunks;
+  out.stages = size.ahead ? kMatrixStages : kLeastStages;
+  out.ahead = size.ahead;
+  // Two blocks of the largest tile can share a multiprocessor's registers if nothing is computed
+  // beside the products, little after them, and vectors are copied.
+  constexpr double kMostAfter = 100, kFewAfter = 4;  // operations on each sum
+  const double after = operations_after(tree);
+  const bool largest = best->rows * best->lanes == 128 * 128 && narrower == 1;
+  out.lean = shared_block_registers(target) > 0 && !out.matrices && largest && found.size() == 2 &&
+             after <= kMostAfter && copied &&
+             std::ranges::all_of(found, [](const Factor& f) { return f.vector > 1; });
+  // What follows needs the registers that fetched slices would take.
+  if (out.lean && after > kFewAfter) {
+    out.stages = kAheadStages;
+    out.ahead = true;
+  }
+  return out;
+}
+
+// --- Without slices -----------------------------------------------------------------------------
+
+// One side of a block's tile: threads, and elements in each.
+struct Side {
+  int64_t threads = 16, each = 4;
+  int64_t tile() const { return threads * each; }
+};
+
+Side side_of(int64_t extent) {
+  Side side;
+  const int64_t wanted = ceil_power_of_two(extent);
+  while (side.each > 1 && side.tile() > wanted) side.each /= 2;
+  while (side.threads > 1 && side.threads > wanted) side.threads /= 2;
+  return side;
+}
+
+Tiling choose_direct(const ProductSize& size, const Target& target) {
+  Side lanes = side_of(size.lanes), rows = side_of(size.rows);
+  // Threads that a short side leaves work along the other.
+  while (lanes.threads * rows.threads < kDirectThreads && lanes.tile() < size.lanes)
+    lanes.threads *= 2;
+  while (lanes.threads * rows.threads < kDirectThreads && rows.tile() < size.rows)
+    rows.threads *= 2;
+  // Enough blocks for all multiprocessors, by fewer elements in a thread.
+  const auto blocks = [&] {
+    return size.batches * ceil_divide(size.lanes, lanes.tile()) *
+           ceil_divide(size.rows, rows.tile());
+  };
+  while (rows.each > 1 && blocks() < target.cores) rows.each /= 2;
+  while (lanes.each > 1 && blocks() < target.cores) lanes.each /= 2;
+  Tiling out{.rows = rows.tile(),
+             .lanes = lanes.tile(),
+             .row_threads = rows.threads,
+             .lane_threads = lanes.threads,
+             .vector = lanes.each};
+  out.lane_threads *= ceil_divide(kWarpThreads, out.threads());  // a whole warp
+  return out;
+}
+
+// --- Steps --------------------------------------------------------------------------------------
+
+// What the steps are about, by name: numbers change with them.
+struct Names {
+  std::vector<std::string> batch;
+  std::string rows, lanes, inner;
+};
+
+const LoopAxis& axis_of(const Scheduled& out, const std::string& name) {
+  return out.tree.axes[*find_axis(out.tree, name)];
+}
+
+// Threads and neighbours of a slice of a factor: neighbours in memory are fetched together.
+Layout slice_layout(const Scheduled& out, const Names& names, const Factor& factor,
+                    const Tiling& tiling) {
+  const std::string& own = factor.lanes ? names.lanes : names.rows;
+  const int64_t tile = factor.lanes ? tiling.lanes : tiling.rows, all = tiling.threads();
+  const std::vector<int64_t> extents =
+      factor.across ? std::vector{tile, tiling.slice} : std::vector{tiling.slice, tile};
+  const int64_t along = std::min(all, std::max<int64_t>(extents.back() / factor.vector, 1));
+  Layout layout = spread(extents, {all / along, along}, factor.vector);
+  const bool own_first = *find_axis(out.tree, own) < *find_axis(out.tree, names.inner);
+  if (own_first != factor.across) std::swap(layout.axes[0], layout.axes[1]);
+  return layout;
+}
+
+// A factor on chip, slice by slice: copied, if that is wanted and possible, else fetched into
+// registers and stored.
+void slice_factors(Scheduled& out, const Names& names, const std::vector<Factor>& factors,
+                   const Tiling& tiling) {
+  const LoopName turns{names.inner}, steps{names.inner, 2};
+  const auto made_from = [&](size_t first, const Factor& factor) {
+    for (size_t v = first; v < out.tree.values.size(); ++v) {
+      const std::string value = out.tree.values[v].name;
+      out.take(KeepStep{value, Storage::Chip});
+      out.try_take(BindStep{{true, value}, slice_layout(out, names, factor, tiling)});
+    }
+  };
+  for (const bool lanes : {!tiling.ahead, tiling.ahead}) {  // `factor` puts the last one first
+    const auto first = std::ranges::find(factors, lanes, &Factor::lanes);
+    // The sums read steps of rows side by side, and matrices both factors as they lie.
+    const bool along = first->across && (tiling.matrices || !lanes);
+    const size_t before = out.tree.values.size();
+    if (tiling.ahead) {
+      const LoopTensor& tensor = out.tree.tensors[first->tensor];
+      const auto place =
+          find_task(out.tree, [&](const LoopTask& task) { return task.has_state(); });
+      const LoopTask& sum = task_at(out.tree, *place);
+      const auto load = std::ranges::find_if(sum.body.steps, [&](const LoopStep& s) {
+        return s.kind == LoopStep::Kind::Load && s.source == first->tensor;
+      });
+      const bool lies_along =
+          load->at.back().uses(names.inner) || load->at.size() < 2;  // as `stage` has it
+      if (out.try_take(StageStep{{false, tensor.name}, turns, lies_along != along}))
+        made_from(before, *first);
+    }
+    if (out.tree.values.size() > before) continue;
+    out.take(FactorStep{steps, lanes ? names.lanes : names.rows, lanes ? names.rows : names.lanes,
+                        turns, /*transposed=*/!along});
+    size_t v = before;
+    for (const Factor& factor : factors)
+      if (factor.lanes == lanes && v < out.tree.values.size()) {
+        const std::string value = out.tree.values[v++].name;
+        out.take(KeepStep{value, Storage::Chip});
+        out.try_take(BindStep{{true, value}, slice_layout(out, names, factor, tiling)});
+      }
+  }
+}
+
+void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
+                const std::vector<Factor>& factors, const Target& target) {
+  Names names;
+  const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
+  names.rows = name(sums.rows);
+  names.lanes = name(sums.lanes);
+  names.inner = name(sums.summed.back());
+  for (const size_t axis : sums.nest)
+    if (axis != sums.rows && axis != sums.lanes) names.batch.push_back(name(axis));
+  const bool is_dot = sums.sums.front()->kind == LoopTask::Kind::Dot;
+  const std::string sum = out.tree.values[sums.sums.front()->target].name;
+
+  std::vector<std::string> order = names.batch;
+  order.insert(order.end(), {names.rows, names.lanes});
+  sort_nest(out, sums.nest, order);
+  if (sums.rows > sums.lanes) out.take(LastStep{names.lanes});
+  std::vector<LoopName> grid;
+  for (const std::string& axis : names.batch) grid.push_back({axis});
+  const auto cut = [&](const std::string& axis, int64_t tile) {
+    const Expr extent = axis_of(out, axis).extent;
+    const bool covered = extent.is_constant(tile);
+    if (tile > 1 && !covered) out.take(SplitStep{{axis}, tile, /*padded=*/true});
+    if (tile > 1) out.take(WholeStep{{axis, covered ? 1 : 2}});
+    if (!covered || tile == 1) grid.push_back({axis});
+  };
+  cut(names.rows, tiling.rows);
+  cut(names.lanes, tiling.lanes);
+  for (size_t i = 1; i < grid.size(); ++i) out.take(TupleStep{grid[0], grid[i]});
+  if (!grid.empty()) out.take(OnStep{grid[0], Machine::Grid});
+
+  // Threads along the two axes, and chunks in those of one thread.
+  const std::vector<int64_t> extents{tiling.rows, tiling.lanes},
+      threads{tiling.row_threads, tiling.lane_threads};
+  const Layout layout = tiling.matrices    ? warp_dot_layouts(extents, threads, tiling.vector).sums
+                        : tiling.slice > 0 ? product_layout(extents, threads, tiling.vector)
+                                           : spread(extents, threads, tiling.vector);
+  std::vector<TiledAxis> tiled = {{names.rows, tiling.rows, layout.axes[0]},
+                                  {names.lanes, tiling.lanes, layout.axes[1]}};
+  if (tiling.slice == 0) {
+    if (is_dot) out.take(UnitStep{sum, Unit::Fma});
+    out.take(UnrollStep{{names.inner}, kUnrolled});
+    const LoopAxis& lane = axis_of(out, names.lanes);
+    if (!lane.extent.is_multiple_of(tiling.lanes) && lane.extent.range().max > tiling.lanes)
+      out.try_take(PartStep{{names.lanes}, {lane.index(), IndexComparison::Kind::Lt, lane.extent}});
+    return bind_layouts(out, tiled);
+  }
+  out.take(SplitStep{{names.inner}, tiling.slice, /*padded=*/true});
+  // One load takes several steps of a factor whose steps lie side by side.
+  const auto rows = std::ranges::find(factors, false, &Factor::lanes);
+  const int64_t together = tiling.matrices ? kMatrixDepth
+                           : is_dot && rows->across && tiling.slice % tiling.vector == 0
+                               ? tiling.vector
+                               : 1;
+  if (together > 1) {
+    out.take(SplitStep{{names.inner, 2}, together});
+    out.take(WholeStep{{names.inner, 3}});
+  }
+  if (is_dot) out.take(UnitStep{sum, tiling.matrices ? Unit::Mma : Unit::Fma});
+  if (tiling.chunks > 1 && out.try_take(ChunkStep{{names.inner}, tiling.chunks, Combine::Phase})) {
+    const std::string chunk = out.tree.axes.back().name;
+    out.take(LastStep{names.lanes});
+    const int64_t each = tiling.rows * tiling.lanes / tiling.threads();
+    if (each * tiling.chunks <= kMostChunkSums) {
+      tiled.push_back({chunk, tiling.chunks, digits({{Resource::Register, each, tiling.chunks}})});
+    } else {
+      out.take(SlabsStep{{true, sum}, chunk, 1});
+      out.take(UnrollStep{{chunk, 2}, kUnrolled});
+    }
+  }
+  slice_factors(out, names, factors, tiling);
+  out.take(UnrollStep{{names.inner, 2}, tiling.slice / together});
+  out.take(RingStep{{names.inner}, tiling.stages});
+  if (tiling.lean) out.take(RegistersStep{shared_block_registers(target)});
+  bind_layouts(out, tiled);
+}
+
+}  // namespace
+
+std::optional<Refusal> tile_products_for_gpu(Scheduled& out, const Target& target) {
+  join_axes(out);
+  join_digits(out, kWarpThreads);
+  flatten_tensors(out);  // so that coordinates have no digits there
+  const LoopTree tree = out.tree;
+  auto found = find_factored_sums(tree);
+  if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);
+  const auto& sums = std::get<FactoredSums>(found);
+  if (sums.sums.front()->kind == LoopTask::Kind::Fold && !reads_all_again(tree, sums))
+    return no_rule("a sum reads what no other sum reads");
+  const auto is_batch = [&](size_t axis) { return axis != sums.lanes && axis != sums.rows; };
+  const ProductSize size{.rows = planned_extent(tree, sums.rows),
+                         .lanes = planned_extent(tree, sums.lanes),
+                         .batches = product_of(tree, sums.nest, is_batch),
+                         .depth = planned_extent(tree, sums.summed.back()),
+                         .ahead = false};
+  auto factors = factors_along(tree, sums, false);
+  std::ranges::copy(factors_along(tree, sums, true), std::back_inserter(factors));
+  const auto sliced = choose_slices(tree, sums, size, target);
+  take_steps(out, sums, sliced ? *sliced : choose_direct(size, target), factors, target);
+  mark_streaming(out, target);
+  return std::nullopt;
+}
+
+}  // namespace braze
