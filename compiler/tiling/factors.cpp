@@ -1,5 +1,4 @@
-// factors.cpp — what a contraction multiplies: the operands that a schedule may copy to where its
-// inner loop reads them best.
+// factors.cpp — what a contraction multiplies.
 #include <algorithm>
 
 #include "compiler/fusion/inliner.h"
@@ -12,26 +11,6 @@ namespace {
 bool uses(const std::vector<Expr>& at, const SpaceAxis& axis) {
   return std::any_of(at.begin(), at.end(),
                      [&](const Expr& e) { return e.uses(axis.symbol.symbol_name()); });
-}
-
-// What the value is made of, in memory.
-std::vector<AccessInfo> sources(const TilingRequest& request, const ValueAt& value) {
-  std::vector<AccessInfo> found;
-  const SpaceTask task{value.node, value.at, {}};
-  for (const MemoryAccess& load : trace(request.forms, request.fusion, task).loads) {
-    const TensorType& type = request.forms.graph()[load.node].type;
-    found.push_back({load.node, linear_offset(load.at, type.shape), size_of(type.dtype)});
-  }
-  return found;
-}
-
-// Whether more of them runs along `axis` than along `other`.
-bool lies_along(const std::vector<AccessInfo>& loads, const SpaceAxis& axis,
-                const SpaceAxis& other) {
-  int64_t along = 0;
-  for (const AccessInfo& load : loads)
-    along += (load.stride(axis) == 1) - (load.stride(other) == 1);
-  return along > 0;
 }
 
 bool is_computed(const TilingRequest& request, const ValueAt& value) {
@@ -114,12 +93,7 @@ std::vector<Factor> factors(const TilingRequest& request, const Space& space, co
       const auto next = std::find_if(values.begin(), values.end(), is_new);
       searching = next != values.end();
       if (!searching) break;
-      const bool lanes = uses(next->at, lane);
-      const SpaceAxis& own = lanes ? lane : row;
-      const auto loads = sources(request, *next);
-      const bool across = lies_along(loads, inner, own);
-      found.push_back({*next, lanes, is_computed(request, *next), across,
-                       gpu_vector(loads, across ? inner : own)});
+      found.push_back({*next, uses(next->at, lane), is_computed(request, *next)});
       kept.push_back({next->node, next->at, 0});
     }
   }

@@ -1,4 +1,5 @@
-// families.h — the schedule families. Each has one rule, in one file.
+// families.h — the blocks and tiles for which spaces are priced, by families of kernels. Each has
+// one rule, in one file.
 #pragma once
 
 #include <functional>
@@ -12,9 +13,6 @@
 #include "compiler/tiling/schedule.h"
 
 namespace braze {
-
-/// The dtype of accumulated tiles: arg-reductions of 16-bit values compare in f32.
-DType accumulator_type(const LoopForm& form);
 
 /// One memory access of a space, with what rules ask of it.
 struct AccessInfo {
@@ -45,8 +43,6 @@ struct Factor {
   ValueAt value;
   bool lanes = false;     ///< along the axis of the vectors, else along that of the rows
   bool computed = false;  ///< needs operations, at least a conversion
-  bool across = false;    ///< lies in memory along the innermost reduced axis
-  int64_t vector = 1;     ///< GPU: neighbours in memory that one thread should read together
 };
 /// The factors of the reductions of the space's first pass, those with most behind them.
 std::vector<Factor> factors(const TilingRequest& request, const Space& space, const SpaceAxis& lane,

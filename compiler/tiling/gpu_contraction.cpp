@@ -1,7 +1,5 @@
-// gpu_contraction.cpp — products whose factors run along different parallel axes, on a GPU's
-// ordinary units: a block of accumulators in the registers of each thread. Large products copy
-// slices of their factors on chip, where a block's threads share them; small ones load them as
-// they multiply. Matrix units of warps multiply slices where 16-bit floats or tf32 allow it.
+// gpu_contraction.cpp — the tiles of products on a GPU's ordinary units and the matrix units of
+// warps, as compiler/loops/rules/products_gpu.cpp chooses them, for the price of a space.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -38,12 +36,9 @@ struct SlicedTile {
   int64_t slice;
   double rate;
 };
-constexpr int64_t kLeastDepth = 64;           // shorter products are over before copies pay
-constexpr double kLeastProducts = 1 << 23;    // smaller ones leave most threads without work
-constexpr int64_t kMostFactors = 4;           // an array of registers has six axes at most
-constexpr int64_t kTwoBlocksRegisters = 128;  // of a thread, of blocks of 256
-constexpr int64_t kMatrixStages = 3;
-constexpr int64_t kAheadStages = 4;
+constexpr int64_t kLeastDepth = 64;         // shorter products are over before copies pay
+constexpr double kLeastProducts = 1 << 23;  // smaller ones leave most threads without work
+constexpr int64_t kMostFactors = 4;         // an array of registers has six axes at most
 constexpr int64_t kMostChunks = 32;
 const std::vector<SlicedTile>& matrix_tiles() {
   static const std::vector<SlicedTile> tiles = {{128, 128, {16, 8}, 16, 2.4},
@@ -117,23 +112,6 @@ std::pair<const SlicedTile*, int64_t> best_tile(const std::vector<SlicedTile>& t
   return best;
 }
 
-// Operations on each sum.
-double flops_after(const TilingRequest& request, const Space& space) {
-  double flops = 0;
-  for (const Pass& pass : std::span(space.passes).subspan(1))
-    flops += flops_per_element(request, pass);
-  return flops;
-}
-
-// Whether two blocks of the largest tile can share a multiprocessor's registers: nothing is
-// computed beside the products, little after them, and vectors are copied.
-bool lean(const TilingRequest& request, const Space& space, const std::vector<Factor>& found) {
-  constexpr double kMostFlops = 100;  // of an element, after its sum
-  return found.size() == 2 && flops_after(request, space) <= kMostFlops &&
-         std::all_of(found.begin(), found.end(),
-                     [](const Factor& f) { return !f.computed && f.vector > 1; });
-}
-
 // Copies pay where the product is large, and where each factor is there to be copied.
 bool slices_pay(const std::vector<Factor>& found, double products, int64_t depth) {
   const auto lanes =
@@ -160,12 +138,11 @@ std::optional<Schedule> schedule_slices(const TilingRequest& request, const Spac
                     .block = std::vector<int64_t>(rank, 1),
                     .tile = std::vector<int64_t>(rank, 1)};
   schedule.lane_axis = static_cast<int64_t>(lane);
-  schedule.mma = sums_matrix_products(request, space, found);
-  const bool ahead =
-      schedule.mma && std::none_of(found.begin(), found.end(),
-                                   [](const Factor& factor) { return factor.computed; });
+  const bool matrices = sums_matrix_products(request, space, found);
+  const bool ahead = matrices && std::none_of(found.begin(), found.end(),
+                                              [](const Factor& factor) { return factor.computed; });
   const auto [tile, chunks] =
-      best_tile(schedule.mma ? matrix_tiles() : sliced_tiles(), {m, n, batches, depth, ahead},
+      best_tile(matrices ? matrix_tiles() : sliced_tiles(), {m, n, batches, depth, ahead},
                 inner.size() == 1 && splittable(request, space), request.target);
   const SlicedTile& best = *tile;
   // Accumulators of eight bytes take the registers of two.
@@ -174,18 +151,7 @@ std::optional<Schedule> schedule_slices(const TilingRequest& request, const Spac
   schedule.tile[row] = schedule.block[row] = best.rows / narrower;
   schedule.tile[lane] = schedule.block[lane] = best.columns;
   schedule.threads = best.threads;
-  schedule.vector = schedule.mma ? 2 : 16 / std::max<int64_t>(bytes, 4);
-  schedule.slice = ahead ? 2 * best.slice : best.slice;  // no register holds what is fetched
   schedule.split = chunks;
-  if (ahead) schedule.stages = kMatrixStages;
-  const bool largest = best.rows * best.columns == 128 * 128 && narrower == 1;
-  // On other machines the assembler would spill.
-  if (request.target.name == "sm_90a" && !schedule.mma && largest && lean(request, space, found))
-    schedule.registers = kTwoBlocksRegisters;
-  // What follows needs the registers that fetched slices would take.
-  constexpr double kFewFlops = 4;
-  if (schedule.registers > 0 && flops_after(request, space) > kFewFlops)
-    schedule.stages = kAheadStages;
   return schedule;
 }
 
@@ -268,8 +234,6 @@ std::optional<Schedule> schedule_gpu_contraction(const TilingRequest& request, c
   schedule.lane_axis = static_cast<int64_t>(lane);
   schedule.tile[lane] = schedule.block[lane] = columns.tile();
   schedule.tile[row] = schedule.block[row] = rows.tile();
-  schedule.vector = columns.each;
-  schedule.unroll = 4;
   int64_t used = columns.threads * rows.threads;
   if (used < kWarpThreads) columns.threads *= kWarpThreads / used;
   if (schedule.tile[row] > 1)

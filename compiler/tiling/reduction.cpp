@@ -51,7 +51,6 @@ std::optional<Schedule> schedule_reduction(const TilingRequest& request, const S
     int64_t tile = wide;
     while (tile > lanes && extent / tile < 2 * request.target.cores) tile /= 2;
     schedule.tile[column] = schedule.block[column] = tile;
-    schedule.unroll = 2;
   }
 
   // Few instances, one pass of reductions, much to reduce: split.

@@ -1,7 +1,7 @@
-// tile.h — makes a tile program from a Fusion, a Target and a Schedule.
+// tile.h — the blocks and tiles for which the cost model prices a space that no tree prices yet.
 //
 // A family is a rule that fills in a Schedule for the fusions that it suits; families.h lists the
-// families. The first family that accepts a fusion tiles it.
+// families. The first family that accepts a fusion decides.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@ namespace braze {
 /// The schedule that the rules choose. Unsupported if no family accepts the fusion.
 Schedule choose_schedule(const TilingRequest& request, const Space& space);
 
-/// The space to tile a fusion over, with axes merged where that loses nothing. Unsupported, with
-/// the fusion's reason, if its nodes share none.
+/// The space of a fusion, with axes merged where that loses nothing; empty if its nodes
+/// share none.
 Space tiling_space(const LoopForms& forms, const Fusion& fusion);
 
 /// A space whose adjacent axes are merged where every access of the fusion runs through
