@@ -199,11 +199,19 @@ struct SeveralPasses {
   double instances = 1, tile = 1;
 };
 
+bool walks_inside(const Pass& pass) { return !pass.inner.empty(); }
+
+// Whether an instance walks several times, or stores as it walks. Only of such kernels some have a
+// tree that no rule serves.
+bool walks_several_times(const Space& space) {
+  return std::ranges::count_if(space.passes, walks_inside) > 1 ||
+         std::ranges::any_of(space.passes, [](const Pass& pass) {
+           return walks_inside(pass) && !pass.stores.empty();
+         });
+}
+
 SeveralPasses several_passes(const LoopTree& tree, const Space& space, const Target& target) {
-  const auto walks_inside = [](const Pass& pass) { return !pass.inner.empty(); };
-  const auto stores = [&](const Pass& pass) { return walks_inside(pass) && !pass.stores.empty(); };
   const auto passes = std::ranges::count_if(space.passes, walks_inside);
-  if (passes < 2 && std::ranges::none_of(space.passes, stores)) return {};
   const auto walks = std::max<double>(static_cast<double>(count_walks(tree)), 1);
   const TreeWork work = work_of(tree, target);
   return {passes < 2 ? 1 : std::min((walks - 1) / static_cast<double>(passes - 1), 1.0),
@@ -289,9 +297,12 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
     cost.instances = running_instances(space, target);
     work = work_of(request, space, {}, cost.instances);
   } else if (!is_pointwise(space)) {
-    const auto made = braze::schedule(build_loops(forms, fusion, "estimate"), target);
-    const auto* scheduled = std::get_if<Scheduled>(&made);
-    if (!scheduled) return std::nullopt;
+    std::optional<LoopTree> tree;
+    if (walks_several_times(space)) {
+      auto made = braze::schedule(build_loops(forms, fusion, "estimate"), target);
+      if (std::holds_alternative<Refusal>(made)) return std::nullopt;
+      tree = std::move(std::get<Scheduled>(made).tree);
+    }
     const Schedule schedule = choose_schedule(request, space);
     cost.instances = count_instances(space, schedule);
     work = work_of(request, space, schedule, cost.instances);
@@ -299,8 +310,8 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
     for (const int64_t extent : schedule.tile) tile *= static_cast<double>(extent);
     // Passes that stand in one loop are dealt to more instances than the schedule of one knows.
     const bool idle = cost.instances < target.cores;
-    if (work.cached_again + work.read_again > 0 || idle) {
-      const SeveralPasses by_tree = several_passes(scheduled->tree, space, target);
+    if (tree && (work.cached_again + work.read_again > 0 || idle)) {
+      const SeveralPasses by_tree = several_passes(*tree, space, target);
       work.cached_again *= by_tree.read_again;
       work.read_again *= by_tree.read_again;
       if (by_tree.instances > cost.instances) {

@@ -11,6 +11,7 @@
 #include "compiler/fusion/space.h"
 #include "compiler/loops/rules/factored_sums.h"
 #include "compiler/loops/rules/layouts.h"
+#include "compiler/loops/rules/summed_nest.h"
 #include "ir/code/dot_layouts.h"
 #include "ir/target/features.h"
 
@@ -409,6 +410,9 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
 }  // namespace
 
 std::optional<Refusal> tile_products_for_gpu(Scheduled& out, const Target& target) {
+  // Most trees are refused at once, before anything is copied.
+  const auto nest = find_summed_nest(out.tree);
+  if (const auto* refusal = std::get_if<Refusal>(&nest)) return *refusal;
   join_axes(out);
   join_digits(out, kWarpThreads);
   flatten_tensors(out);  // so that coordinates have no digits there
