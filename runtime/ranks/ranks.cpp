@@ -393,8 +393,7 @@ void Ranks::settle() {
   }
 }
 
-void Ranks::look_around() {
-  settle();
+bool Ranks::heard_failure() {
   for (int other = 0; other < count(); ++other) {
     if (other == rank()) continue;
     const std::optional<std::string> text = board_->look(kFailure, other);
@@ -410,11 +409,20 @@ void Ranks::look_around() {
             .node = "",
             .fix = "arrays that were donated to running calls are lost: go on from a checkpoint"});
     } catch (const Error&) {
-      return fail_here(CapturedError::current());
+      fail_here(CapturedError::current());
+      return true;
     }
   }
-  if (const std::optional<int> dead = board_->dead())
+  return false;
+}
+
+void Ranks::look_around() {
+  settle();
+  if (heard_failure()) return;
+  if (const std::optional<int> dead = board_->dead()) {
+    if (heard_failure()) return;
     fail(codes::kRankLost, fmt::format("the process of rank {} died", *dead));
+  }
   {
     const std::lock_guard lock(watched_mutex_);
     for (const Watched& watched : watched_) watched.look();
@@ -460,11 +468,13 @@ void Ranks::compare_positions() {
     const bool waits = oldest && theirs.call < oldest->number;
     if (waits) behind.push_back(other);
     if ((waits || (!gathering.empty() && !board_->look(gathering, other))) &&
-        board_->look(kBye, other))
+        board_->look(kBye, other)) {
+      if (heard_failure()) return;
       fail(codes::kRankLost,
            fmt::format(
                "rank {} has ended, and {} waits for it in {}", other, rank(),
                oldest ? fmt::format("call {}, {}", oldest->number, oldest->place) : gathering));
+    }
   }
   if (!oldest || oldest->number != patient_with_ || behind.empty()) {
     patience_.reset();

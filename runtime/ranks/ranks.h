@@ -131,6 +131,10 @@ class Ranks {
   void serve();
   void settle();
   void look_around();
+  /// Whether another rank has posted why it failed, which is then this group's failure. A rank
+  /// posts that before it ends, so it is asked again before an end is reported as one without a
+  /// reason.
+  bool heard_failure();
   void tell_position();
   void compare_positions();
   std::optional<Position> position_of(int rank);
