@@ -201,10 +201,10 @@ struct SeveralPasses {
 
 bool walks_inside(const Pass& pass) { return !pass.inner.empty(); }
 
-// Whether an instance walks several times, or stores as it walks. Only of such kernels some have a
-// tree that no rule serves.
-bool walks_several_times(const Space& space) {
-  return std::ranges::count_if(space.passes, walks_inside) > 1 ||
+// Whether an instance walks several times, stores as it walks, or makes several results, which need
+// not run over the same loops. Only of such kernels some have a tree that no rule serves.
+bool may_be_unserved(const Space& space, const Fusion& fusion) {
+  return fusion.outputs.size() > 1 || std::ranges::count_if(space.passes, walks_inside) > 1 ||
          std::ranges::any_of(space.passes, [](const Pass& pass) {
            return walks_inside(pass) && !pass.stores.empty();
          });
@@ -298,7 +298,7 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
     work = work_of(request, space, {}, cost.instances);
   } else if (!is_pointwise(space)) {
     std::optional<LoopTree> tree;
-    if (walks_several_times(space)) {
+    if (may_be_unserved(space, fusion)) {
       auto made = braze::schedule(build_loops(forms, fusion, "estimate"), target);
       if (std::holds_alternative<Refusal>(made)) return std::nullopt;
       tree = std::move(std::get<Scheduled>(made).tree);
