@@ -119,6 +119,9 @@ class GpuRules {
            fmt::format("{} threads are not a multiple of the 32 of a warp", phase.block));
     expect(phase.cluster.empty() || target_.cluster_blocks > 1, "G1",
            fmt::format("{} has no clusters", code_.target));
+    expect(phase.cluster_size <= target_.cluster_blocks || target_.cluster_blocks == 1, "G1",
+           fmt::format("a cluster of {} has at most {} blocks, not {}", code_.target,
+                       target_.cluster_blocks, phase.cluster_size));
     expect(phase.shared_bytes >= 0 && phase.shared_bytes <= target_.l1_bytes, "G2",
            fmt::format("the phase uses {} bytes of shared memory, but a block of {} has only {}",
                        phase.shared_bytes, code_.target, target_.l1_bytes));

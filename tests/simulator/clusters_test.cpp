@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "ir/code/text.h"
 #include "ir/support/text.h"
 #include "ir/tile/verify.h"
@@ -101,19 +103,58 @@ struct Shape {
   int64_t blocks, threads, vector;
 };
 
-std::string schedule(const Shape& shape, int64_t length) {
-  const int64_t unit = shape.blocks * shape.threads * shape.vector;
-  return fmt::format("family=row block=1 tile=1 lane=-1 inner={} threads={} vector={} cluster={}",
-                     (length + unit - 1) / unit * unit, shape.threads, shape.vector, shape.blocks);
+size_t count(const std::string& text, const std::string& what) {
+  size_t out = 0;
+  for (size_t at = 0; (at = text.find(what, at)) != text.npos; at += what.size()) ++out;
+  return out;
 }
 
-// The schedule for every kernel of the graph that has rows.
-CompileOptions with_clusters(const Graph& graph, const Target& target, const std::string& text) {
+// Steps for a first tree of rows: a row is a tile, which the blocks of a cluster share.
+std::string steps(const std::string& tree, const Shape& shape, int64_t length, bool on_grid) {
+  constexpr std::string_view kLoop = "stream ";
+  const int64_t unit = shape.blocks * shape.threads * shape.vector;
+  const int64_t tile = (length + unit - 1) / unit * unit;
+  std::string out = on_grid ? "on i grid; " : "";
+  std::set<std::string> axes;
+  for (size_t at = 0; (at = tree.find(kLoop, at)) != tree.npos; ++at) {
+    const size_t name = at + kLoop.size();
+    axes.insert(tree.substr(name, tree.find(' ', name) - name));
+  }
+  for (const std::string& along : axes) {
+    const bool covered = tree.find(fmt::format("axis {}: {}\n", along, tile)) != tree.npos;
+    const size_t loops =
+        count(tree, "stream " + along + " {") + count(tree, "parallel " + along + " {");
+    for (size_t n = 1; n <= loops; ++n)
+      out += covered
+                 ? fmt::format("whole {}; ", along)
+                 : fmt::format("split {0}.{1} {2} padded; whole {0}.{3}; ", along, n, tile, n + 1);
+  }
+  std::string layout;
+  const auto digit = [&](char kind, int64_t stride, int64_t extent) {
+    if (extent > 1) layout += fmt::format(" {}{}:{}", kind, stride, extent);
+  };
+  digit('r', shape.vector, tile / unit);
+  digit('b', 1, shape.blocks);
+  digit('w', 1, shape.threads / 32);
+  digit('l', 1, 32);
+  digit('r', 1, shape.vector);
+  for (size_t at = 0; (at = tree.find("[i] = ", at)) != tree.npos; ++at) {
+    const size_t value = tree.rfind('%', at);
+    out += fmt::format("bind {} ({}); ", tree.substr(value, at - value), layout.substr(1));
+  }
+  return out.substr(0, out.size() - 2);
+}
+
+// Such steps for every kernel of the graph that has rows.
+CompileOptions with_clusters(const Graph& graph, const Target& target, const Shape& shape,
+                             int64_t length, bool on_grid = true) {
   CompileOptions options;
   std::map<std::string, std::string> schedules;
   options.observer = [&](const CompilePhase& phase) {
-    if (phase.stage == "tile" && phase.text().find("= reduce ") != std::string::npos)
-      schedules[std::string(phase.kernel)] = text;
+    if (phase.stage != "unscheduled") return;
+    const std::string tree = phase.text();
+    if (tree.find("stream ") != std::string::npos)
+      schedules[std::string(phase.kernel)] = steps(tree, shape, length, on_grid);
   };
   compile(graph, target, options);
   EXPECT_FALSE(schedules.empty());
@@ -130,7 +171,7 @@ TEST(Clusters, RowsAgree) {
       const Shape& shape = shapes[seed++ % std::size(shapes)];
       SCOPED_TRACE(fmt::format("{} of {}, {} blocks", row.name, length, shape.blocks));
       const int64_t most = length == "n" ? 1003 : std::stoll(length);
-      const auto options = with_clusters(graph, device.target(), schedule(shape, most));
+      const auto options = with_clusters(graph, device.target(), shape, most);
       EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, seed), device, options));
     }
   }
@@ -142,8 +183,7 @@ TEST(Clusters, RowsInALoop) {
   for (const Row& row : kRows) {
     SCOPED_TRACE(row.name);
     const Graph graph = row_graph(row, "100");
-    const auto options = with_clusters(
-        graph, device.target(), "family=row block=3 tile=1 lane=-1 inner=128 threads=32 cluster=4");
+    const auto options = with_clusters(graph, device.target(), {4, 32, 1}, 100, /*on_grid=*/false);
     EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 5), device, options));
   }
 }
@@ -152,7 +192,7 @@ TEST(Clusters, RowsInALoop) {
 TEST(Clusters, OneBlockStoresResults) {
   const Graph graph = row_graph(kRows[3], "1003");
   const Target target = find_target("sm_90a").value();
-  CompileOptions options = with_clusters(graph, target, schedule({4, 64, 1}, 1003));
+  CompileOptions options = with_clusters(graph, target, {4, 64, 1}, 1003);
   std::string kernel;
   options.observer = [&](const CompilePhase& phase) {
     if (phase.stage == "kernel") kernel = phase.text();
@@ -194,17 +234,16 @@ void expect_error(const std::function<void()>& f, const std::string& message) {
 
 TEST(Clusters, SchedulesThatDoNotFit) {
   const Graph graph = row_graph(kRows[0], "100");
-  const auto compile_with = [&](const std::string& machine, const std::string& text) {
+  const auto compile_with = [&](const std::string& machine, const Shape& shape) {
     const Target target = find_target(machine).value();
-    compile(graph, target, with_clusters(graph, target, text));
+    compile(graph, target, with_clusters(graph, target, shape, 100));
   };
-  const std::string head = "family=row block=1 tile=1 lane=-1 inner=128 threads=32 cluster=";
-  expect_error([&] { compile_with("sm_80", head + "2"); }, "a cluster of 2 blocks cannot share");
-  expect_error([&] { compile_with("sm_90a", head + "3"); }, "a cluster of 3 blocks cannot share");
-  expect_error([&] { compile_with("sm_90a", head + "16"); }, "a cluster of 16 blocks cannot share");
+  expect_error([&] { compile_with("sm_80", {2, 32, 1}); }, "sm_80 has no clusters");
   expect_error(
-      [&] { compile_with("sm_90a", "family=column block=1 tile=1 lane=0 threads=32 cluster=2"); },
-      "a cluster of 2 blocks cannot share");
+      [&] {
+        compile_with("sm_90a", {16, 32, 1});
+      },
+      "a cluster of sm_90a has at most 8 blocks, not 16");
 }
 
 // --- Programs by hand ---------------------------------------------------------------------------

@@ -212,13 +212,20 @@ graph @main(%x: bf16[m, 136], %w: bf16[136, 328], %b: bf16[328]) {
   const std::string rows = tiles + "deal i rows, persistent 1",
                     bands = tiles + "deal i band 2, persistent 2",
                     on_chip = tiles + "slabs s i 16; stage %p i.2; deal i rows, persistent 1";
+  // Rows that the blocks of a cluster share, each in a cluster of its own or one after the other.
+  const std::string row =
+      "split j 256 padded; whole j.2; split j.2 256 padded; whole j.3; split j.3 256 padded; whole "
+      "j.4; ";
+  const std::string shared = "on i grid; " + row +
+                             "bind %m (b1:4 w1:2 l1:32); bind %s (b1:4 w1:2 l1:32)",
+                    in_a_loop = row + "bind %m (r1:4 b1:2 l1:32); bind %s (r1:4 b1:2 l1:32)";
   Tally tally;
   for (const Planted& planted : {
            Planted{&product, rows.c_str(), 3},
            {&product, bands.c_str(), 4},
            {&product, on_chip.c_str(), 3},
-           {&softmax, "family=row block=1 tile=1 lane=-1 inner=256 threads=64 cluster=4", 1},
-           {&softmax, "family=row block=3 tile=1 lane=-1 inner=256 threads=32 cluster=2", 1},
+           {&softmax, shared.c_str(), 1},
+           {&softmax, in_a_loop.c_str(), 1},
        }) {
     SCOPED_TRACE(planted.schedule);
     CompileOptions options;
