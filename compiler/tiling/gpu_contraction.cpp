@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
-#include <span>
-#include <tuple>
+#include <iterator>
 
+#include "compiler/loops/rules/sliced_tiles.h"
 #include "compiler/tiling/families.h"
 #include "ir/code/layout.h"
 
@@ -28,96 +27,12 @@ Side side_of(int64_t extent) {
   return side;
 }
 
-// A block's tile for factors that are copied on chip, its threads and the steps of a slice.
-// `rate`: multiply-adds of a full multiprocessor, beside those that its ordinary units can do.
-struct SlicedTile {
-  int64_t rows, columns;
-  std::vector<int64_t> threads;
-  int64_t slice;
-  double rate;
-};
-constexpr int64_t kLeastDepth = 64;         // shorter products are over before copies pay
-constexpr double kLeastProducts = 1 << 23;  // smaller ones leave most threads without work
-constexpr int64_t kMostFactors = 4;         // an array of registers has six axes at most
-constexpr int64_t kMostChunks = 32;
-const std::vector<SlicedTile>& matrix_tiles() {
-  static const std::vector<SlicedTile> tiles = {{128, 128, {16, 8}, 16, 2.4},
-                                                {128, 64, {16, 8}, 16, 1.8},
-                                                {64, 64, {16, 8}, 16, 1.5},
-                                                {32, 32, {16, 4}, 16, 0.8}};
-  return tiles;
-}
-const std::vector<SlicedTile>& sliced_tiles() {
-  static const std::vector<SlicedTile> tiles = {{128, 128, {16, 16}, 8, 0.73},
-                                                {64, 64, {16, 16}, 16, 0.59},
-                                                {64, 64, {8, 16}, 16, 0.59},
-                                                {32, 32, {8, 8}, 16, 0.45}};
-  return tiles;
-}
-
-struct ProductSize {
-  int64_t rows, columns, batches, depth;
-  bool ahead;  // slices are copied ahead
-};
-
-// Blocks that a multiprocessor holds: as many as its registers and threads allow.
-int64_t resident_blocks(const SlicedTile& tile) {
-  constexpr int64_t kRegisters = 65536, kThreads = 2048, kOthers = 40;
-  const int64_t threads = tile.threads[0] * tile.threads[1];
-  const int64_t sums = tile.rows * tile.columns / threads;
-  const int64_t fetched = tile.slice * (tile.rows + tile.columns) / threads;
-  return std::max<int64_t>(
-      std::min(kThreads / threads, kRegisters / (threads * (sums + fetched + kOthers))), 1);
-}
-
-// What the product takes in `chunks` of its depth, in multiply-adds that the ordinary units of a
-// multiprocessor do at their best: rounds of the blocks that it holds, each slice of which takes
-// its multiplications, those of the blocks beside it, or a time that passes between any two slices.
-double product_time(const SlicedTile& tile, int64_t chunks, const ProductSize& size,
-                    const Target& target) {
-  // Seconds: a fetch, a store and a barrier, or a barrier alone; a kernel more.
-  const double between = size.ahead ? 0.1e-6 : 0.29e-6;
-  constexpr double kLaunch = 2.8e-6;
-  const double rate = target.flops_per_second / 2 / target.cores;
-  const int64_t blocks = size.batches * ceil_divide(size.rows, tile.rows) *
-                         ceil_divide(size.columns, tile.columns) * chunks;
-  const int64_t each = ceil_divide(blocks, target.cores), held = resident_blocks(tile);
-  const auto slices = static_cast<double>(ceil_divide(ceil_divide(size.depth, chunks), tile.slice));
-  const double work = static_cast<double>(tile.rows * tile.columns * tile.slice) / tile.rate;
-  const auto round = [&](int64_t count) {
-    return count == 0
-               ? 0
-               : (slices + 1) * std::max(static_cast<double>(count) * work, work + between * rate);
-  };
-  double time = static_cast<double>(each / held) * round(held) + round(each % held);
-  if (chunks == 1) return time;
-  const double partial = 4.0 * static_cast<double>(size.rows * size.columns * size.batches) *
-                         static_cast<double>(2 * chunks + 1);
-  return time + (kLaunch + partial / target.memory_bytes_per_second) * rate;
-}
-
-// The tile and the chunks of the depth that take least time.
-std::pair<const SlicedTile*, int64_t> best_tile(const std::vector<SlicedTile>& tiles,
-                                                const ProductSize& size, bool splits,
-                                                const Target& target) {
-  std::pair<const SlicedTile*, int64_t> best;
-  double least = std::numeric_limits<double>::infinity();
-  for (const SlicedTile& tile : tiles)
-    for (int64_t chunks = 1;
-         chunks == 1 || (splits && chunks <= kMostChunks && size.depth / chunks >= kLeastDepth);
-         chunks *= 2) {
-      const double time = product_time(tile, chunks, size, target);
-      if (time < least) std::tie(least, best) = std::make_pair(time, std::make_pair(&tile, chunks));
-    }
-  return best;
-}
-
 // Copies pay where the product is large, and where each factor is there to be copied.
 bool slices_pay(const std::vector<Factor>& found, double products, int64_t depth) {
   const auto lanes =
       std::count_if(found.begin(), found.end(), [](const Factor& f) { return f.lanes; });
-  const auto all = static_cast<int64_t>(found.size());
-  return lanes > 0 && lanes < all && all <= kMostFactors && depth >= kLeastDepth &&
+  const auto all = std::ssize(found);
+  return lanes > 0 && lanes < all && found.size() <= kMostFactors && depth >= kLeastDepth &&
          products >= kLeastProducts;
 }
 
@@ -142,15 +57,15 @@ std::optional<Schedule> schedule_slices(const TilingRequest& request, const Spac
   const bool ahead = matrices && std::none_of(found.begin(), found.end(),
                                               [](const Factor& factor) { return factor.computed; });
   const auto [tile, chunks] =
-      best_tile(matrices ? matrix_tiles() : sliced_tiles(), {m, n, batches, depth, ahead},
+      best_tile(matrices, {m, n, batches, depth, ahead},
                 inner.size() == 1 && splittable(request, space), request.target);
   const SlicedTile& best = *tile;
   // Accumulators of eight bytes take the registers of two.
   const auto bytes = static_cast<int64_t>(size_of(compute_type(form->accumulator)));
   const int64_t narrower = std::max<int64_t>(bytes / 4, 1);
   schedule.tile[row] = schedule.block[row] = best.rows / narrower;
-  schedule.tile[lane] = schedule.block[lane] = best.columns;
-  schedule.threads = best.threads;
+  schedule.tile[lane] = schedule.block[lane] = best.lanes;
+  schedule.threads = {best.row_threads, best.lane_threads};
   schedule.split = chunks;
   return schedule;
 }

@@ -4,13 +4,11 @@
 // Large products have slices of their factors on chip, where the threads of a block share them; the
 // next slices are fetched while one is multiplied. Small products load factors as they multiply.
 #include <algorithm>
-#include <limits>
-#include <span>
-#include <tuple>
 
 #include "compiler/fusion/space.h"
 #include "compiler/loops/rules/factored_sums.h"
 #include "compiler/loops/rules/layouts.h"
+#include "compiler/loops/rules/sliced_tiles.h"
 #include "compiler/loops/rules/summed_nest.h"
 #include "ir/code/dot_layouts.h"
 #include "ir/target/features.h"
@@ -19,12 +17,8 @@ namespace braze {
 
 namespace {
 
-constexpr int64_t kLeastDepth = 64;         // shorter products are over before slices pay
-constexpr double kLeastProducts = 1 << 23;  // smaller ones leave most threads without work
-constexpr size_t kMostFactors = 4;          // an array of registers has six axes at most
 constexpr int64_t kMatrixStages = 3, kAheadStages = 4, kLeastStages = 2;
-constexpr int64_t kMatrixDepth = 8;  // steps of one product of matrices in a warp
-constexpr int64_t kMostChunks = 32;
+constexpr int64_t kMatrixDepth = 8;      // steps of one product of matrices in a warp
 constexpr int64_t kMostChunkSums = 128;  // of a thread, where chunks are combined at once
 constexpr int64_t kAccessBytes = 16;     // of a thread
 constexpr int64_t kDirectThreads = 256;
@@ -98,79 +92,6 @@ bool has_matrix_products(const LoopTree& tree, const LoopTask& sum) {
 
 // --- Slices -------------------------------------------------------------------------------------
 
-// A block's tile, its threads, and the steps of a slice. `rate`: multiply-adds of a full
-// multiprocessor, beside those that its ordinary units can do.
-struct SlicedTile {
-  int64_t rows, lanes, row_threads, lane_threads, slice;
-  double rate;
-  int64_t threads() const { return row_threads * lane_threads; }
-};
-constexpr SlicedTile kMatrixTiles[] = {{128, 128, 16, 8, 16, 2.4},
-                                       {128, 64, 16, 8, 16, 1.8},
-                                       {64, 64, 16, 8, 16, 1.5},
-                                       {32, 32, 16, 4, 16, 0.8}};
-constexpr SlicedTile kTiles[] = {{128, 128, 16, 16, 8, 0.73},
-                                 {64, 64, 16, 16, 16, 0.59},
-                                 {64, 64, 8, 16, 16, 0.59},
-                                 {32, 32, 8, 8, 16, 0.45}};
-
-struct ProductSize {
-  int64_t rows, lanes, batches, depth;
-  bool ahead;  // slices are copied ahead
-};
-
-// Blocks that a multiprocessor holds: as many as its registers and threads allow.
-int64_t resident_blocks(const SlicedTile& tile) {
-  constexpr int64_t kRegisters = 65536, kThreads = 2048, kOthers = 40;
-  const int64_t sums = tile.rows * tile.lanes / tile.threads();
-  const int64_t fetched = tile.slice * (tile.rows + tile.lanes) / tile.threads();
-  return std::max<int64_t>(std::min(kThreads / tile.threads(),
-                                    kRegisters / (tile.threads() * (sums + fetched + kOthers))),
-                           1);
-}
-
-// What the product takes in `chunks` of its depth, in multiply-adds that the ordinary units of a
-// multiprocessor do at their best: rounds of the blocks that it holds, each slice of which takes
-// its multiplications, those of the blocks beside it, or a time that passes between any two slices.
-double product_time(const SlicedTile& tile, int64_t chunks, const ProductSize& size,
-                    const Target& target) {
-  // Seconds: a fetch, a store and a barrier, or a barrier alone; a phase more.
-  const double between = size.ahead ? 0.1e-6 : 0.29e-6;
-  constexpr double kPhase = 2.8e-6;
-  const double rate = target.flops_per_second / 2 / target.cores;
-  const int64_t blocks = size.batches * ceil_divide(size.rows, tile.rows) *
-                         ceil_divide(size.lanes, tile.lanes) * chunks;
-  const int64_t each = ceil_divide(blocks, target.cores), held = resident_blocks(tile);
-  const auto slices = static_cast<double>(ceil_divide(ceil_divide(size.depth, chunks), tile.slice));
-  const double work = static_cast<double>(tile.rows * tile.lanes * tile.slice) / tile.rate;
-  const auto round = [&](int64_t count) {
-    return count == 0
-               ? 0
-               : (slices + 1) * std::max(static_cast<double>(count) * work, work + between * rate);
-  };
-  const double time = static_cast<double>(each / held) * round(held) + round(each % held);
-  if (chunks == 1) return time;
-  const double partial = 4.0 * static_cast<double>(size.rows * size.lanes * size.batches) *
-                         static_cast<double>(2 * chunks + 1);
-  return time + (kPhase + partial / target.memory_bytes_per_second) * rate;
-}
-
-// The tile and the chunks of the depth that take least time.
-std::pair<const SlicedTile*, int64_t> best_tile(std::span<const SlicedTile> tiles,
-                                                const ProductSize& size, bool splits,
-                                                const Target& target) {
-  std::pair<const SlicedTile*, int64_t> best;
-  double least = std::numeric_limits<double>::infinity();
-  for (const SlicedTile& tile : tiles)
-    for (int64_t chunks = 1;
-         chunks == 1 || (splits && chunks <= kMostChunks && size.depth / chunks >= kLeastDepth);
-         chunks *= 2) {
-      const double time = product_time(tile, chunks, size, target);
-      if (time < least) std::tie(least, best) = std::make_pair(time, std::make_pair(&tile, chunks));
-    }
-  return best;
-}
-
 // A tile with slices; none if the product had better not have them: it is small, or one of its
 // factors is none.
 std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& sums,
@@ -192,9 +113,7 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
       std::ranges::none_of(found, [](const Factor& factor) { return factor.computed; });
   ProductSize size = given;
   size.ahead = out.matrices && copied;
-  const auto [best, chunks] =
-      best_tile(out.matrices ? std::span<const SlicedTile>(kMatrixTiles) : kTiles, size,
-                sums.summed.size() == 1, target);
+  const auto [best, chunks] = best_tile(out.matrices, size, sums.summed.size() == 1, target);
   // Accumulators of eight bytes take the registers of two.
   const auto bytes = static_cast<int64_t>(size_of(compute_type(body_dtype(sum))));
   const int64_t narrower = std::max<int64_t>(bytes / 4, 1);

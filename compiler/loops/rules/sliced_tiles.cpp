@@ -1,0 +1,76 @@
+#include "compiler/loops/rules/sliced_tiles.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <tuple>
+
+#include "compiler/loops/rules/layouts.h"
+
+namespace braze {
+
+namespace {
+
+constexpr int64_t kMostChunks = 32;
+constexpr SlicedTile kMatrixTiles[] = {{128, 128, 16, 8, 16, 2.4},
+                                       {128, 64, 16, 8, 16, 1.8},
+                                       {64, 64, 16, 8, 16, 1.5},
+                                       {32, 32, 16, 4, 16, 0.8}};
+constexpr SlicedTile kTiles[] = {{128, 128, 16, 16, 8, 0.73},
+                                 {64, 64, 16, 16, 16, 0.59},
+                                 {64, 64, 8, 16, 16, 0.59},
+                                 {32, 32, 8, 8, 16, 0.45}};
+
+// Blocks that a multiprocessor holds: as many as its registers and threads allow.
+int64_t resident_blocks(const SlicedTile& tile) {
+  constexpr int64_t kRegisters = 65536, kThreads = 2048, kOthers = 40;
+  const int64_t sums = tile.rows * tile.lanes / tile.threads();
+  const int64_t fetched = tile.slice * (tile.rows + tile.lanes) / tile.threads();
+  return std::max<int64_t>(std::min(kThreads / tile.threads(),
+                                    kRegisters / (tile.threads() * (sums + fetched + kOthers))),
+                           1);
+}
+
+// What the product takes in `chunks` of its depth, in multiply-adds that the ordinary units of a
+// multiprocessor do at their best: rounds of the blocks that it holds, each slice of which takes
+// its multiplications, those of the blocks beside it, or a time that passes between any two slices.
+double product_time(const SlicedTile& tile, int64_t chunks, const ProductSize& size,
+                    const Target& target) {
+  // Seconds: a fetch, a store and a barrier, or a barrier alone; a phase more.
+  const double between = size.ahead ? 0.1e-6 : 0.29e-6;
+  constexpr double kPhase = 2.8e-6;
+  const double rate = target.flops_per_second / 2 / target.cores;
+  const int64_t blocks = size.batches * ceil_divide(size.rows, tile.rows) *
+                         ceil_divide(size.lanes, tile.lanes) * chunks;
+  const int64_t each = ceil_divide(blocks, target.cores), held = resident_blocks(tile);
+  const auto slices = static_cast<double>(ceil_divide(ceil_divide(size.depth, chunks), tile.slice));
+  const double work = static_cast<double>(tile.rows * tile.lanes * tile.slice) / tile.rate;
+  const auto round = [&](int64_t count) {
+    return count == 0
+               ? 0
+               : (slices + 1) * std::max(static_cast<double>(count) * work, work + between * rate);
+  };
+  const double time = static_cast<double>(each / held) * round(held) + round(each % held);
+  if (chunks == 1) return time;
+  const double partial = 4.0 * static_cast<double>(size.rows * size.lanes * size.batches) *
+                         static_cast<double>(2 * chunks + 1);
+  return time + (kPhase + partial / target.memory_bytes_per_second) * rate;
+}
+
+}  // namespace
+
+std::pair<const SlicedTile*, int64_t> best_tile(bool matrices, const ProductSize& size, bool splits,
+                                                const Target& target) {
+  std::pair<const SlicedTile*, int64_t> best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const SlicedTile& tile : matrices ? std::span<const SlicedTile>(kMatrixTiles) : kTiles)
+    for (int64_t chunks = 1;
+         chunks == 1 || (splits && chunks <= kMostChunks && size.depth / chunks >= kLeastDepth);
+         chunks *= 2) {
+      const double time = product_time(tile, chunks, size, target);
+      if (time < least) std::tie(least, best) = std::make_pair(time, std::make_pair(&tile, chunks));
+    }
+  return best;
+}
+
+}  // namespace braze
