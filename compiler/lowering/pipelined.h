@@ -135,7 +135,7 @@ class PipelinedLowering : public ProgramLowering {
                  int64_t lanes) const;
   ArrayForm vector_form(ValueId tile, const std::vector<RegisterDigit>& axes, MemoryId memory,
                         const std::vector<Expr>& at, const Guard& guard) const;
-  bool guard_parts(const Guard& guard, const ArrayForm& form) const;
+  static bool divides_vectors(const Condition& condition, int64_t lanes);
   std::vector<RegisterDigit> axes_of(ValueId tile) const { return register_digits(layouts_[tile]); }
   static ValueType array_type(DType dtype, const std::vector<RegisterDigit>& axes);
   Expr thread_digit(const Digit& digit) const;

@@ -288,8 +288,8 @@ void PipelinedLowering::copy_by_threads(const CopyOp& op) {
   for (int64_t lanes = neighbours ? axes.back().extent : 1; lanes > 1; lanes /= 2) {
     ArrayForm vector = form(layout, type.dtype, axes, lanes);
     const Expr address = offset(op.memory, op.at, vector.positions);
-    if (axes.back().extent % lanes != 0 || lanes * bytes > kChunkBytes || op.guard.clip ||
-        op.guard.mask || guard_parts(op.guard, vector) ||
+    if (axes.back().extent % lanes != 0 || lanes * bytes > kChunkBytes || op.guard.mask ||
+        divides_vectors(lower_guard(op.guard, op.memory, op.at, vector).condition, lanes) ||
         !address.coefficient_of("lane").value_or(Expr(0)).is_constant(1) ||
         alignment(op.memory, address) < lanes * bytes || !chip_neighbours(to, everywhere, vector))
       continue;

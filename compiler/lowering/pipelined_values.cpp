@@ -199,21 +199,21 @@ PipelinedLowering::ArrayForm PipelinedLowering::vector_form(ValueId tile,
     }
     const Expr address = offset(memory, at, vector.positions);
     const bool neighbours = address.coefficient_of("lane").value_or(Expr(0)).is_constant(1);
-    if (neighbours && alignment(memory, address) >= lanes * bytes && !guard_parts(guard, vector) &&
-        !guard.clip)
+    if (neighbours && alignment(memory, address) >= lanes * bytes &&
+        !divides_vectors(lower_guard(guard, memory, at, vector).condition, lanes))
       return vector;
   }
   return single;
 }
 
 // Whether a condition may hold for some lanes of a vector only.
-bool PipelinedLowering::guard_parts(const Guard& guard, const ArrayForm& form) const {
-  return std::any_of(guard.condition.begin(), guard.condition.end(), [&](const IndexComparison& c) {
-    const Expr difference = c.right.substitute(form.positions) - c.left.substitute(form.positions);
+bool PipelinedLowering::divides_vectors(const Condition& condition, int64_t lanes) {
+  return std::any_of(condition.begin(), condition.end(), [&](const IndexComparison& c) {
+    const Expr difference = c.right - c.left;
     if (!difference.uses("lane")) return false;
     const Expr first = difference.substitute("lane", 0);
-    const bool whole = c.kind == IndexComparison::Kind::Lt && first.is_multiple_of(form.lanes);
-    return !(whole && difference == first - lane_symbol(static_cast<int32_t>(form.lanes)));
+    const bool whole = c.kind == IndexComparison::Kind::Lt && first.is_multiple_of(lanes);
+    return !(whole && difference == first - lane_symbol(static_cast<int32_t>(lanes)));
   });
 }
 
