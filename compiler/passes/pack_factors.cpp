@@ -69,6 +69,14 @@ NodeId with_zeros(Graph& graph, NodeId x, const std::vector<int64_t>& contract, 
   return build::pad(graph, flat, zero, std::move(low), std::move(high), interior, where);
 }
 
+// The last axis of a factor that is neither batched nor summed; none if there is no such axis.
+std::optional<int64_t> last_free_axis(size_t rank, const std::vector<int64_t>& batch,
+                                      const std::vector<int64_t>& contract) {
+  for (auto axis = static_cast<int64_t>(rank); axis-- > 0;)
+    if (!contains(batch, axis) && !contains(contract, axis)) return axis;
+  return std::nullopt;
+}
+
 // The product of what windows show and a matrix, whose rows are no multiple of 16 bytes; none if it
 // is another product.
 std::optional<NodeId> with_whole_rows(const Rewriting& step, const DotOp& dot) {
@@ -114,10 +122,10 @@ Stored stored(const Graph& graph, NodeId factor) {
   return out;
 }
 
-// The factor with `zeros` more elements along each axis, but not along those that keep their
-// extent: there they are in memory only.
+// The factor with `zeros` more elements along each axis. Only the axes in `longer` have a larger
+// extent then. Along the others, the zeros are in memory only.
 NodeId padded(Graph& graph, NodeId factor, const std::vector<int64_t>& zeros,
-              const std::vector<int64_t>& contract, const SourceLocation& where) {
+              const std::vector<int64_t>& longer, const SourceLocation& where) {
   if (std::ranges::count(zeros, 0) == std::ssize(zeros)) return factor;
   const auto [value, axes] = stored(graph, factor);
   const Shape shape = graph[factor].type.shape;
@@ -129,21 +137,36 @@ NodeId padded(Graph& graph, NodeId factor, const std::vector<int64_t>& zeros,
   if (value != factor) out = build::transpose(graph, out, axes, where);
   std::vector<Expr> starts(zeros.size()), limits = graph[out].type.shape.dims();
   for (size_t i = 0; i < zeros.size(); ++i)
-    if (!contains(contract, static_cast<int64_t>(i))) limits[i] = shape[i];
+    if (!contains(longer, static_cast<int64_t>(i))) limits[i] = shape[i];
   if (limits == graph[out].type.shape.dims()) return out;
   return build::slice(graph, out, std::move(starts), std::move(limits),
                       std::vector<int64_t>(zeros.size(), 1), where);
 }
 
+// The number of zeros that are added to a row, whose length must become a multiple of 16 bytes. A
+// multiple of a memory line, or of a large part of one, is read faster, and is worth few zeros.
+int64_t zeros_behind(int64_t extent, DType dtype) {
+  constexpr int64_t kLineBytes = 128, kFew = 32;  // one of so many elements
+  const auto size = static_cast<int64_t>(size_of(dtype));
+  const auto missing = [&](int64_t bytes) {
+    return (bytes / size - extent % (bytes / size)) % (bytes / size);
+  };
+  if (missing(kCopiedRowBytes) == 0) return 0;
+  int64_t bytes = kLineBytes;
+  while (bytes > kCopiedRowBytes && missing(bytes) * kFew > extent) bytes /= 2;
+  return missing(bytes);
+}
+
 // The product of factors that are used often, with zeros behind their rows, if some are no multiple
-// of 16 bytes; none if it is another product.
+// of 16 bytes; none if it is another product. If the rows of the result are those of such a factor,
+// then the product has the zeros too, because a kernel stores whole memory lines several times as
+// fast, and a slice of the product is the result.
 std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot) {
   Graph& graph = step.result;
   const TensorType left = graph[step.operands[0]].type, right = graph[step.operands[1]].type;
   if (!is_half(left.dtype) || right.dtype != left.dtype || !left.shape.is_static() ||
       !right.shape.is_static())
     return std::nullopt;
-  const auto whole = kCopiedRowBytes / static_cast<int64_t>(size_of(left.dtype));
   const std::vector<int64_t>* contract[] = {&dot.contract_left, &dot.contract_right};
   const std::vector<int64_t>* batch[] = {&dot.batch_left, &dot.batch_right};
   const Shape* shapes[] = {&left.shape, &right.shape};
@@ -158,8 +181,7 @@ std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot)
       if (side == 0 || (!contains(*contract[1], static_cast<int64_t>(i)) &&
                         !contains(*batch[1], static_cast<int64_t>(i))))
         work *= static_cast<double>(extent);
-      if (in.axes[i] + 1 == std::ssize(in.axes) && extent % whole != 0)
-        zeros[side][i] = whole - extent % whole;
+      if (in.axes[i] + 1 == std::ssize(in.axes)) zeros[side][i] = zeros_behind(extent, left.dtype);
     }
     for (const int64_t axis : *batch[side])
       if (zeros[side][static_cast<size_t>(axis)] > 0) return std::nullopt;
@@ -178,10 +200,22 @@ std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot)
       return std::nullopt;
   }
   if (!any) return std::nullopt;
+  constexpr int64_t kFewColumns = 8;  // one zero for so many columns of the result
+  std::vector<int64_t> longer[] = {*contract[0], *contract[1]};
+  int64_t added = 0;
+  if (const auto last = last_free_axis(shapes[1]->rank(), *batch[1], *contract[1])) {
+    const auto axis = static_cast<size_t>(*last);
+    if (zeros[1][axis] * kFewColumns <= (*shapes[1])[axis].range().max) added = zeros[1][axis];
+    if (added > 0) longer[1].push_back(*last);
+  }
   const SourceLocation& where = step.node.location;
-  return build::dot(graph, padded(graph, step.operands[0], zeros[0], *contract[0], where),
-                    padded(graph, step.operands[1], zeros[1], *contract[1], where), dot,
-                    step.node.type.dtype, where);
+  NodeId out = build::dot(graph, padded(graph, step.operands[0], zeros[0], longer[0], where),
+                          padded(graph, step.operands[1], zeros[1], longer[1], where), dot,
+                          step.node.type.dtype, where);
+  if (added == 0) return out;
+  const std::vector<Expr>& limits = step.node.type.shape.dims();
+  return build::slice(graph, out, std::vector<Expr>(limits.size()), limits,
+                      std::vector<int64_t>(limits.size(), 1), where);
 }
 
 }  // namespace
