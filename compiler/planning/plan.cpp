@@ -236,12 +236,9 @@ class Planner {
       Expr elements = 1;
       for (const SpaceAxis& axis : axes_of(compiled.space, n)) elements *= axis.extent;
       const PassTrace traced = trace(forms_, compiled.fusion, compiled.space.passes[n]);
-      launch.flops += elements * Expr(static_cast<int64_t>(traced.flops));
       for (const MemoryAccess& load : traced.loads) loaded[load.node.index] += elements;
     }
-    // A cascade has no passes: it is computed as the graph says, but in another order.
-    if (compiled.space.passes.empty())
-      for (NodeId node : compiled.fusion.nodes) launch.flops += operations_of(node);
+    for (NodeId node : compiled.fusion.nodes) launch.flops += operations_of(node);
     for (NodeId node : compiled.fusion.inputs) {
       if (node == updated || !read.insert(node.index).second) continue;
       // Of what is sliced, or gathered from, less than all may be read.
