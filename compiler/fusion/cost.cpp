@@ -5,6 +5,7 @@
 #include "compiler/loops/build.h"
 #include "compiler/loops/cost.h"
 #include "compiler/loops/emit.h"
+#include "compiler/loops/rules/facts.h"
 #include "compiler/loops/rules/rules.h"
 #include "compiler/loops/tile_loops.h"
 #include "compiler/tiling/tile.h"
@@ -16,9 +17,7 @@ namespace braze {
 
 namespace {
 
-// The share of the machine's multiply-add rate that vector code reaches outside of contractions,
-// where most operations are single additions and multiplications.
-constexpr double kElementwiseEfficiency = 0.25;
+// The share of the machine's multiply-add rate that contractions reach.
 constexpr double kContractionEfficiency = 0.8;
 // How much faster matrix units multiply 16-bit numbers.
 constexpr double kMatrixSpeed = 14;
@@ -151,7 +150,7 @@ Work work_of(const TilingRequest& request, const Space& space, const Schedule& s
   Work work;
   if (space.placed) {
     work.flops = placing_flops(forms, fusion, space, target, instances);
-    work.seconds = work.flops / (target.flops_per_second * kElementwiseEfficiency);
+    work.seconds = work.flops / elementwise_rate(target);
   }
   for (size_t n = 0; n < space.passes.size(); ++n) {
     for (const SharedValue& value : shared)
@@ -163,10 +162,10 @@ Work work_of(const TilingRequest& request, const Space& space, const Schedule& s
     if (pass.inner.empty()) flops += traced.uniform_flops / vectors_a_block;
     if (contraction && n == 0)
       flops = contraction_flops(forms, fusion, space, pass.reduces.front(), schedule);
-    const double efficiency =
-        contraction && n == 0 ? kContractionEfficiency : kElementwiseEfficiency;
+    const double rate = contraction && n == 0 ? target.flops_per_second * kContractionEfficiency
+                                              : elementwise_rate(target);
     work.flops += elements * flops;
-    work.seconds += elements * flops / (target.flops_per_second * efficiency);
+    work.seconds += elements * flops / rate;
 
     double bytes = 0;  // of an element; what is the same for all of a row is read once
     for (const MemoryAccess& load : traced.loads)
@@ -228,11 +227,12 @@ Cost cost_of(const LoopTree& tree, const Graph& graph, const Fusion& fusion, con
   for (NodeId node : fusion.outputs) cost.bytes_written += bytes_of(graph, node);
   cost.instances = work.instances;
   cost.flops = work.operations + work.products + work.matrix_products;
-  const double computing = work.operations / (target.flops_per_second * kElementwiseEfficiency) +
+  const double computing = work.operations / elementwise_rate(target) +
                            (work.products + work.matrix_products / matrix_speed) /
                                (target.flops_per_second * kContractionEfficiency);
-  const double moving = moving_seconds(cost.bytes_read + cost.bytes_written, target);
-  cost.seconds = target.launch_seconds +
+  const double moving =
+      moving_seconds(cost.bytes_read + cost.bytes_written - work.beside_products, target);
+  cost.seconds = target.launch_seconds + work.slowly / target.memory_bytes_per_second +
                  (std::max(moving, computing) + kNotOverlapped * std::min(moving, computing)) /
                      (small_tiles ? 1 : std::min(cost.instances / std::max(target.cores, 1), 1.0));
   return cost;
@@ -258,6 +258,18 @@ std::optional<LoopTree> products_of(const LoopForms& forms, const Fusion& fusion
   Scheduled out{build_loops(forms, fusion, "estimate")};
   if (tile_products(out, target)) return std::nullopt;
   return std::move(out.tree);
+}
+
+// How many times slower than on asynchronous matrix units the products of a fusion are that these
+// units could multiply by themselves, but not in this kernel.
+double slower_without_copies(const LoopForms& forms, const Fusion& fusion, const Target& target) {
+  constexpr double kSlower = 2;
+  const bool any = std::ranges::any_of(fusion.nodes, [&](NodeId node) {
+    const LoopForm* form = forms.find(node);
+    return form && form->is_dot && form->largest_elements() >= kLeastAsynchronousDot &&
+           is_half(forms.graph()[forms.graph()[node].operands[0]].type.dtype);
+  });
+  return has_asynchronous_dots(target) && any ? kSlower : 1;
 }
 
 // The elements that a tile of scans keeps busy: a core of a CPU walks over whole lines, and all
@@ -306,6 +318,7 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
     const Schedule schedule = choose_schedule(request, space);
     cost.instances = count_instances(space, schedule);
     work = work_of(request, space, schedule, cost.instances);
+    work.seconds *= slower_without_copies(forms, fusion, target);
     tile = static_cast<double>(schedule.inner_tile);
     for (const int64_t extent : schedule.tile) tile *= static_cast<double>(extent);
     // Passes that stand in one loop are dealt to more instances than the schedule of one knows.
@@ -328,7 +341,7 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
     cost.instances = by_tree.instances;
     tile = by_tree.tile;
     work.flops = by_tree.operations;
-    work.seconds = work.flops / (target.flops_per_second * kElementwiseEfficiency);
+    work.seconds = work.flops / elementwise_rate(target);
   }
   cost.flops = work.flops;
 

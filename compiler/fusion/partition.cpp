@@ -328,11 +328,7 @@ class Search {
   std::optional<NodeId> packed(NodeId factor, NodeId user) const {
     const auto* dot = graph_[user].as<DotOp>();
     if (!live_[user.index] || !dot || !has_asynchronous_dots(target_)) return std::nullopt;
-    const LoopForm* form = forms_.find(user);
-    double work = 1;
-    for (const auto* extents : {&form->domain, &form->reduction})
-      for (const Expr& extent : *extents) work *= static_cast<double>(extent.range().max);
-    if (work < kLeastAsynchronousDot) return std::nullopt;
+    if (forms_.find(user)->largest_elements() < kLeastAsynchronousDot) return std::nullopt;
     if (dot->tf32) {
       const auto* transpose = graph_[factor].as<TransposeOp>();
       const auto last = transpose ? std::ssize(transpose->permutation) - 1 : -1;

@@ -8,6 +8,7 @@
 #include "compiler/fusion/space.h"
 #include "compiler/loops/rules/facts.h"
 #include "compiler/loops/steps/factors.h"
+#include "ir/target/features.h"
 
 namespace braze {
 
@@ -85,6 +86,42 @@ double vector_operations(const LoopTree& tree, const Target& target) {
   return out;
 }
 
+// What follows asynchronous dots and takes time of its own: the threads that multiply move it, a
+// few accesses at a time.
+void add_beside_products(const LoopTree& tree, TreeWork& out) {
+  // Shares of the rate of memory, measured on an H200: of what is loaded and stored row by row
+  // beside a slab of sums on chip, of what is loaded for sums in registers, and of rows of results
+  // that bulk copies cannot store.
+  constexpr double kByRows = 0.25, kByRegisters = 0.5, kOddRows = 0.1;
+  bool asynchronous = false, by_rows = false;
+  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
+    asynchronous |= task.unit == Unit::Wgmma;
+    by_rows |=
+        task.kind == LoopTask::Kind::Compute && tree.values[task.target].storage == Storage::Chip;
+  });
+  if (!asynchronous) return;
+  std::set<size_t> moved;
+  const auto add = [&](size_t tensor, double rate) {
+    if (!moved.insert(tensor).second) return;
+    const TensorType& type = tree.tensors[tensor].type;
+    const double bytes = static_cast<double>(type.shape.numel().range().max) *
+                         static_cast<double>(size_of(type.dtype));
+    out.beside_products += bytes;
+    out.slowly += bytes / rate;
+  };
+  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
+    if (task.makes_value()) return;
+    const TensorType& type = tree.tensors[task.target].type;
+    const Expr row = type.shape[type.shape.rank() - 1] * static_cast<int64_t>(size_of(type.dtype));
+    if (by_rows)
+      add(task.target, kByRows);
+    else if (!row.is_multiple_of(kCopiedRowBytes))
+      add(task.target, kOddRows);
+    for (const LoopStep& s : task.body.steps)
+      if (s.kind == LoopStep::Kind::Load) add(s.source, by_rows ? kByRows : kByRegisters);
+  });
+}
+
 // For a tree with reductions: each task by itself.
 TreeWork work_of_tasks(const LoopTree& tree, const Target& target) {
   TreeWork out;
@@ -138,6 +175,7 @@ TreeWork work_of_tasks(const LoopTree& tree, const Target& target) {
   }
   out.operations += target.kind == TargetKind::Cpu ? vector_operations(tree, target)
                                                    : operations(tree, {}, evaluated).varying;
+  add_beside_products(tree, out);
   return out;
 }
 

@@ -13,6 +13,8 @@ struct TreeWork {
   double operations = 0;       ///< operations for all elements
   double products = 0;         ///< operations of dots on vector units
   double matrix_products = 0;  ///< operations of dots on matrix units
+  double beside_products = 0;  ///< bytes that follow asynchronous dots and do not move beside them
+  double slowly = 0;           ///< what these bytes cost, in bytes at the rate of memory
 };
 TreeWork work_of(const LoopTree& tree, const Target& target);
 

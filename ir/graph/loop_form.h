@@ -80,6 +80,13 @@ struct LoopForm {
   bool reduces() const {
     return monoid.has_value() || arg_max.has_value() || placement.has_value();
   }
+  /// The number of times that the body is computed, at the largest extents.
+  double largest_elements() const {
+    double out = 1;
+    for (const auto* extents : {&domain, &reduction})
+      for (const Expr& extent : *extents) out *= static_cast<double>(extent.range().max);
+    return out;
+  }
 };
 
 /// The loop form of a node; nullopt for those that are read from memory: inputs, dense constants,

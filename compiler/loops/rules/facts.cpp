@@ -69,6 +69,13 @@ std::vector<std::vector<bool>> first_steps(const LoopTree& tree) {
   return out;
 }
 
+double elementwise_rate(const Target& target) {
+  // Most operations are single additions and multiplications, and few are the multiply-adds whose
+  // rate the target gives.
+  constexpr double kEfficiency = 0.25;
+  return target.flops_per_second * kEfficiency;
+}
+
 Operations operations(const LoopTree& tree, std::optional<size_t> lane,
                       const std::function<double(const LoopTask&)>& times) {
   Operations out;

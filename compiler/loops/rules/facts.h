@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "compiler/loops/tree.h"
+#include "ir/target/target.h"
 
 namespace braze {
 
@@ -37,6 +38,9 @@ struct Operations {
 };
 Operations operations(const LoopTree& tree, std::optional<size_t> lane = {},
                       const std::function<double(const LoopTask&)>& times = {});
+
+/// Operations of elementwise bodies that the target computes in a second.
+double elementwise_rate(const Target& target);
 
 /// The axes of a first tree that is one nest of parallel loops around all tasks, the outermost
 /// first; none if the tree has another form.
