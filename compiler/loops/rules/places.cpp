@@ -28,7 +28,7 @@ constexpr int64_t kMostHits = 16;  // of a group that is worth comparing at once
 // GPU: threads of a block at most, terms that one of them compares, blocks of a multiprocessor.
 constexpr int64_t kBlockThreads = 256;
 constexpr int64_t kThreadScan = 8;
-constexpr int64_t kBlocksAtOnce = 12;
+constexpr int64_t kBlocksAtOnce = 6;
 constexpr int64_t kExchangeBytes = 2048;  // between the warps of each
 
 int64_t ceil_divide(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }

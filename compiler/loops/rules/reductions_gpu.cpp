@@ -37,12 +37,22 @@ constexpr int64_t kChunkElements = 8192;
 // Threads of a multiprocessor that hide its memory's latency.
 constexpr int64_t kMultiprocessorThreads = 1024;
 constexpr int64_t kLineBytes = 128, kAccessBytes = 16;
+// Blocks of a multiprocessor that walk columns several times.
+constexpr int64_t kBlocksOfColumns = 4;
+// Bytes that a multiprocessor loads at a time, so that its share of the memory's rate is used: this
+// rate times the latency of memory.
+constexpr int64_t kBytesInFlight = 32 << 10;
 
 // There are few threads and much to reduce, so every block takes a chunk.
 bool takes_chunks(const WalkFacts& facts, int64_t instances, int64_t per_instance,
                   const Target& target, int64_t threads = kMostThreads) {
   return facts.one_pass && instances * threads < 2 * target.cores * kMostThreads &&
          per_instance >= 2 * kChunkElements;
+}
+// `units`: what cannot be cut further, of the whole.
+int64_t count_chunks(int64_t instances, int64_t per_instance, int64_t units, const Target& target) {
+  const int64_t wanted = ceil_power_of_two(8 * target.cores / std::max<int64_t>(instances, 1));
+  return floor_power_of_two(std::min({wanted, kMostChunks, per_instance / kChunkElements, units}));
 }
 void chunk_walk(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts,
                 int64_t instances, int64_t per_instance, int64_t turn, const Target& target,
@@ -51,9 +61,7 @@ void chunk_walk(Scheduled& out, const ReductionNest& nest, const WalkFacts& fact
   const size_t outermost = nest.walks[0].axes[0];
   const bool cut = count_loops(out.tree, out.tree.axes[outermost].name) > 1;
   const int64_t units = ceil_divide(planned_extent(out.tree, outermost), cut ? turn : 1);
-  const int64_t wanted = ceil_power_of_two(8 * target.cores / std::max<int64_t>(instances, 1));
-  const int64_t chunks =
-      floor_power_of_two(std::min({wanted, kMostChunks, per_instance / kChunkElements, units}));
+  const int64_t chunks = count_chunks(instances, per_instance, units, target);
   if (chunks > 1) out.try_take(ChunkStep{{out.tree.axes[outermost].name}, chunks, Combine::Phase});
 }
 
@@ -268,12 +276,17 @@ Row choose_row(const Scheduled& scheduled, const ReductionNest& nest, const Walk
   const LoopAxis& axis = tree.axes[facts.along];
   const int64_t length = facts.length;
   int64_t inputs = 0;
-  size_t least = sizeof(double);
+  size_t least = sizeof(double), bytes = 0;
   for (const TreeAccess& access : facts.touched) {
     if (!access.offset.uses(axis.name)) continue;
     inputs += !access.store;
     least = std::min(least, access.bytes);
+    bytes += access.bytes;
   }
+  // Whether operations take longer than memory. Large blocks, which are alone on a multiprocessor,
+  // have too few threads for that.
+  const bool computes = operations(tree).varying / elementwise_rate(target) >
+                        static_cast<double>(bytes) / target.memory_bytes_per_second;
   const bool single = std::all_of(nest.walks.begin(), nest.walks.end(),
                                   [](const Walk& walk) { return walk.axes.size() == 1; });
   if (single && choose_short_row(tree, nest, facts, target, out)) return out;
@@ -290,6 +303,10 @@ Row choose_row(const Scheduled& scheduled, const ReductionNest& nest, const Walk
   if (length > kWarpThreads * kept) {
     const int64_t wanted = std::max(ceil_divide(2 * length, 3 * few), ceil_divide(length, kept));
     out.along = std::clamp(ceil_power_of_two(wanted), kWarpThreads, kMostThreads);
+    // Two blocks of a multiprocessor load and store at different times. A thread that keeps one
+    // input has registers for it.
+    if (inputs == 1 && length <= kMostThreads / 2 * kept)
+      out.along = std::min(out.along, kMostThreads / 2);
   }
   // A large block would only load, then only compute. Small ones that walk do both at once, if
   // there are enough of them.
@@ -304,7 +321,7 @@ Row choose_row(const Scheduled& scheduled, const ReductionNest& nest, const Walk
     // while it stores for another.
     for (const int64_t threads : kClusterThreads) {
       const int64_t blocks = ceil_power_of_two(ceil_divide(length, threads * kept));
-      if (blocks > target.cluster_blocks) continue;
+      if (blocks > target.cluster_blocks || (threads > kBlockThreads && computes)) continue;
       out.along = threads;
       out.cluster = blocks;
       out.resident = true;
@@ -400,6 +417,37 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
 
 // --- Columns ------------------------------------------------------------------------------------
 
+// Threads on columns.
+struct ColumnBlock {
+  const LoopAxis& axis;
+  int64_t vector, across, rows;  // columns of a thread, threads along columns and along rows
+  int64_t instances;             // blocks that together have all columns
+};
+
+// The number of rows that a thread loads at a time.
+int64_t turns_at_once(const LoopTree& tree, const WalkFacts& facts, const ColumnBlock& block,
+                      const Target& target) {
+  int64_t least = sizeof(double), loads = 0;
+  for (const TreeAccess& access : facts.touched) {
+    if (!access.offset.uses(block.axis.name) || !access.offset.uses(tree.axes[facts.along].name))
+      continue;
+    least = std::min(least, static_cast<int64_t>(access.bytes));
+    loads += !access.store;
+  }
+  // Narrow accesses, as of rows of odd length, need more of them at once.
+  const int64_t usual = std::max(kWalkElements, kFewBytes / (block.vector * least));
+  if (!facts.one_pass || loads != 1) return usual;  // more inputs would take too many registers
+  const int64_t columns = block.across * block.vector, threads = block.across * block.rows;
+  int64_t blocks = block.instances;
+  if (takes_chunks(facts, block.instances, facts.elements * columns, target, threads))
+    blocks *= count_chunks(block.instances, facts.elements * columns,
+                           ceil_divide(facts.length, block.rows * usual), target);
+  blocks = std::min(blocks, target.cores * kMultiprocessorThreads * 2 / threads);
+  // Loads of two turns overlap; those of four are worth their registers where blocks are few.
+  const int64_t bytes = blocks * threads * 2 * usual * block.vector * least;
+  return bytes < target.cores * kBytesInFlight ? 4 * usual : 2 * usual;
+}
+
 // Lanes are on columns. Warps are on the rows that are reduced, if the columns alone do not fill
 // the machine.
 void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts, size_t column,
@@ -412,19 +460,25 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
   const int64_t threads = ceil_divide(facts.lines, vector);
   const int64_t filling =
       ceil_power_of_two(ceil_divide(target.cores * kMultiprocessorThreads, threads));
-  const int64_t warps =
-      std::min({kBlockThreads / kWarpThreads, ceil_power_of_two(facts.length), filling});
-  int64_t across = std::min(warps == filling ? kBlockThreads / warps : kWarpThreads,
+  // Columns that are walked several times are not cut into chunks, so that larger blocks of fewer
+  // columns fill the machine, as long as a row of a block is a memory line.
+  const int64_t most = facts.one_pass ? kBlockThreads : 2 * kBlockThreads;
+  const int64_t warps = std::min({most / kWarpThreads, ceil_power_of_two(facts.length), filling});
+  int64_t across = std::min(warps == filling ? most / warps : kWarpThreads,
                             ceil_power_of_two(ceil_divide(extent, vector)));
+  int64_t column_bytes = sizeof(double);
+  for (const TreeAccess& access : facts.touched)
+    if (access.stride(axis) == 1)
+      column_bytes = std::min(column_bytes, static_cast<int64_t>(access.bytes));
+  while (!facts.one_pass && across * vector * column_bytes > kLineBytes &&
+         facts.lines / (across * vector) < kBlocksOfColumns * target.cores)
+    across /= 2;
   // Few columns share a warp with rows.
   const int64_t rows_of_warp = std::max<int64_t>(kWarpThreads / across, 1);
   const int64_t rows = warps * rows_of_warp;
-  // Narrow accesses, as of rows of odd length, need more of them at once.
-  int64_t least = sizeof(double);
-  for (const TreeAccess& access : facts.touched)
-    if (access.offset.uses(axis.name) && access.offset.uses(out.tree.axes[facts.along].name))
-      least = std::min(least, static_cast<int64_t>(access.bytes));
-  const int64_t deep = std::max(kWalkElements, kFewBytes / (vector * least));
+  const int64_t instances = ceil_divide(facts.lines, across * vector);
+  const int64_t deep =
+      turns_at_once(out.tree, facts, {axis, vector, across, rows, instances}, target);
   const int64_t registers = std::min(deep, ceil_power_of_two(ceil_divide(facts.length, rows)));
   const int64_t tile = rows * registers;
 
@@ -436,7 +490,6 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
   std::vector<Digit> of_rows = digits({{Resource::Register, vector, registers}});
   for (const Digit& digit : threads_along(across, rows)) of_rows.push_back(digit);
   std::vector<TiledAxis> tiled = {{lane, across * vector, of_lanes}, {along, tile, of_rows}};
-  const int64_t instances = ceil_divide(facts.lines, across * vector);
 
   deal_lines(out, lines, {{lane, across * vector}});
   if (tile > 1) cut_walks(out, along, tile);
