@@ -9,7 +9,7 @@ namespace braze {
 
 namespace {
 
-// a / b if b divides a for all sizes.
+// The quotient a / b, if b divides a whatever the sizes are.
 std::optional<Expr> exact_quotient(const Expr& a, const Expr& b) {
   if (a == b && !a.is_constant(0)) return Expr(1);  // also if a size is 0
   if (b.range().min < 1) return std::nullopt;
@@ -52,8 +52,8 @@ std::vector<size_t> Axes::digits(size_t axis) const {
   return out;
 }
 
-// A digit of an axis, times a factor: x, mod(x, h), floordiv(x, w), floordiv(mod(x, h), w) or
-// mod(floordiv(x, w), e).
+// One digit of an axis times a factor. The digit has one of the forms x, mod(x, h), floordiv(x, w),
+// floordiv(mod(x, h), w) and mod(floordiv(x, w), e).
 std::optional<Axes::Part> Axes::part(const Expr& term) const {
   const auto axis_of = [](const Expr& e) -> std::optional<size_t> {
     if (e.kind() != Expr::Kind::Symbol || !e.symbol_name().starts_with(kPrefix))
@@ -101,8 +101,8 @@ std::optional<Axes::Part> Axes::part(const Expr& term) const {
   }
 }
 
-// The coordinate as digits in mixed radix, the least significant first; none if it has another
-// form.
+// The coordinate as digits in mixed radix, the least significant first. There is no result if it
+// has another form.
 std::optional<std::vector<Axes::Part>> Axes::parts(const Expr& coordinate) const {
   std::vector<Part> found, out;
   const auto take = [&](const Expr& term) {
@@ -126,7 +126,7 @@ std::optional<std::vector<Axes::Part>> Axes::parts(const Expr& coordinate) const
   return out;
 }
 
-// Puts a border between the digits of the axis below `weight` and those above it.
+// Cuts the axis at `weight`, so that no digit reaches across it. Returns whether that is possible.
 bool Axes::cut_at(size_t axis, const Expr& weight) {
   const auto all = digits(axis);
   Expr below = 1;
@@ -163,9 +163,9 @@ std::vector<size_t> Axes::digits_between(size_t axis, const Expr& low, const Exp
   return out;
 }
 
-// Digit by digit, from the least significant; the longer of two digits is cut. Two digits of one
-// owner are never joined: in a matrix times itself, one tensor has the same extent along two
-// different axes.
+// Joins two lists of digits, from the least significant on. Of two digits, the longer is cut.
+// Digits that have an owner in common are never joined: in a matrix times itself, one tensor has
+// the same extent along two different axes.
 void Axes::join(std::vector<size_t> a, std::vector<size_t> b) {
   while (!a.empty() && !b.empty()) {
     const size_t x = root(a.back()), y = root(b.back());

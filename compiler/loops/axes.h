@@ -1,9 +1,10 @@
-// axes.h — which axes the values of a kernel share.
+// axes.h — which axes the values of a kernel share; build.cpp uses it to make the first tree.
 //
-// Every root of a kernel (what is reduced, contracted or stored) begins with axes of its own. Each
-// read gives an equation between an axis of the value that is read and a coordinate over the axes
-// of the reader. Equations join axes, and cut them into digits where a coordinate is a floordiv, a
-// mod, or a sum of them: the heads and groups of an attention layer, merged and split dimensions.
+// Every root of a kernel (a reduction, a contraction or a result that is stored) begins with its
+// own axes. Each read gives an equation between an axis of the value that is read and a coordinate
+// over the axes of the reader. Equations join axes. Where a coordinate is a floordiv, a mod, or a
+// sum of them, they also cut axes into digits: heads and groups of an attention layer, merged and
+// split dimensions.
 #pragma once
 
 #include <set>
@@ -17,29 +18,31 @@ namespace braze {
 
 class Axes {
  public:
-  /// A new axis of `owner`: of one root, or one tensor in memory. Returns its number.
+  /// Adds an axis that belongs to `owner`, which is a root or a tensor in memory. Returns its
+  /// number.
   size_t add(const Expr& extent, size_t owner);
   /// The index along the axis, in the form that coordinates use.
   Expr symbol(size_t axis) const;
 
-  /// `axis` is read at `coordinate`, an expression over symbols. The equation joins axes as far as
-  /// it speaks of whole digits. Other parts (strides, distances, indices read at run time) join
-  /// nothing.
+  /// States that `axis` is read at `coordinate`, an expression over symbols. Axes are joined as far
+  /// as the coordinate consists of whole digits. Other parts (strides, distances, indices that are
+  /// loaded) join nothing.
   void equate(size_t axis, const Expr& coordinate);
 
-  /// The digits of an axis, most significant first. Digits with one number are one axis.
+  /// The digits of an axis, the most significant first. Two digits with the same number are one
+  /// axis.
   std::vector<size_t> digits(size_t axis) const;
   const Expr& extent(size_t digit) const { return nodes_[digit].extent; }
 
  private:
   struct Node {
     Expr extent;
-    size_t joined;  // another owner, or itself
+    size_t joined;  // the node with which it was joined, or itself
     std::set<size_t> owners = {};
-    size_t outer = 0, inner = 0;  // the digits into which it was cut; both 0: none
+    size_t outer = 0, inner = 0;  // the digits into which it was cut; both are 0 if it was not
     bool cut() const { return outer != inner; }
   };
-  // `coefficient` times the digit of an axis from `low` on, of `extent` values.
+  // The digit of an axis that has the weight `low` and takes `extent` values, times `coefficient`.
   struct Part {
     size_t axis;
     Expr low, extent, coefficient;

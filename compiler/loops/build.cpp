@@ -1,4 +1,4 @@
-// build.cpp — the first tree of a kernel: 0003, sections 1.2 and 1.3.
+// build.cpp — builds the first tree of a kernel (0003, sections 1.2 and 1.3).
 #include "compiler/loops/build.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace braze {
 
 namespace {
 
-/// The Inliner's sink: steps of a body. Until all axes are known, the source of a load or read is
-/// the number of its node, and its coordinates are those of the node.
+/// The Inliner's sink, which collects the steps of a body. Until all axes are known, the source of
+/// a load or read is the number of its node, and its coordinates are those of the node.
 struct BodySink {
   using Value = uint32_t;
   std::vector<LoopStep>* steps = nullptr;
@@ -63,7 +63,7 @@ struct BodySink {
                  .op = op,
                  .arguments = {arguments.begin(), arguments.end()}});
   }
-  // Arithmetic on indices stays an index if no integer can wrap around.
+  // Arithmetic on indices remains an index expression if no integer can wrap around.
   std::optional<Expr> as_index(ElementwiseOp op, std::span<const Value> arguments, DType result) {
     if (!is_integer(result)) return std::nullopt;
     std::vector<Expr> at;
@@ -93,7 +93,7 @@ struct BodySink {
                       (result == DType::I32 || result == DType::I64);
     return fits ? std::optional(out) : std::nullopt;
   }
-  // Indices that are computed on the way belong to no node.
+  // Indices that the Inliner computes belong to no node, so they are never relaxed.
   bool is_relaxed() const {
     return relaxed && origin.index < relaxed->size() && (*relaxed)[origin.index];
   }
@@ -104,7 +104,8 @@ struct BodySink {
     };
     if (is_half(result)) value = in_f32(ElementwiseOp::convert, {value});
     const Value log2_e = constant(DType::F32, constant_bits(DType::F32, 1.4426950408889634));
-    // A difference from a value that others share costs one operation for each element.
+    // If a value that other elements share is subtracted, its factor is applied once for all of
+    // them, and each element costs one `fma`.
     const LoopStep difference = (*steps)[value];
     const bool from_total = difference.kind == LoopStep::Kind::Apply &&
                             difference.op == ElementwiseOp::sub &&
@@ -129,7 +130,7 @@ struct BodySink {
         push({.dtype = DType::F32, .op = ElementwiseOp::mul, .arguments = {value, log2_e}});
     return push({.dtype = DType::F32, .op = ElementwiseOp::approx_exp2, .arguments = {scaled}});
   }
-  // Whether this is a difference from what was reduced at this very place.
+  // Whether the value is a difference whose subtrahend was reduced from the row of this element.
   bool below_own_greatest(Value value) const {
     const LoopStep& difference = (*steps)[value];
     return difference.op == ElementwiseOp::sub && reads_own(difference.arguments[1]);
@@ -139,7 +140,7 @@ struct BodySink {
     if (s.kind == LoopStep::Kind::Read) return s.at == *own;
     return std::ranges::all_of(s.arguments, [&](Value argument) { return reads_own(argument); });
   }
-  // A product and what is added to it, rounded once.
+  // A sum with a product as one `fma`, which rounds once.
   std::optional<Value> multiply_add(std::span<const Value> arguments) {
     for (const size_t i : {0, 1}) {
       const LoopStep product = (*steps)[arguments[i]];
@@ -166,8 +167,8 @@ struct BodySink {
         for (const std::string& symbol : e->symbols()) out.insert(symbol);
     for (const Value argument : s.arguments) note_axes(argument, out);
   }
-  // A value as a multiple of another one by a positive constant, also where it is chosen or else is
-  // infinite.
+  // Splits a value into another value and a positive constant by which that is multiplied. It also
+  // looks into a `select` whose other branch is -infinity.
   std::pair<Value, double> without_factor(Value value) {
     const LoopStep s = (*steps)[value];
     const auto number = [&](Value argument) -> std::optional<double> {
@@ -190,7 +191,7 @@ struct BodySink {
     }
     return {value, 1};
   }
-  // An index out of range is clamped.
+  // An index that is out of range is clamped.
   Expr as_index(Value value, const Expr& extent) {
     const Value bounds[] = {index(extent - 1, DType::I64), constant(DType::I64, 0)};
     const Value most[] = {value, bounds[0]};
@@ -208,21 +209,24 @@ struct BodySink {
   const Graph* graph = nullptr;
   const std::vector<NodeId>* stored = nullptr;
   const std::vector<bool>* relaxed = nullptr;
-  std::optional<NodeId> summed_power = {};  // may be another form than the node's
-  const std::vector<Expr>* own = nullptr;   // the coordinates of what is computed
-  NodeId origin = {};                       // the node whose form is walked
-  std::vector<std::pair<NodeId, std::vector<Expr>>> visited = {};  // of `stored`
+  // The node (see summed_power) whose exp may be computed as 2^x.
+  std::optional<NodeId> summed_power = {};
+  const std::vector<Expr>* own = nullptr;  // the coordinates of the value under computation
+  NodeId origin = {};                      // the node whose loop form the Inliner walks
+  // Nodes of `stored` that were met.
+  std::vector<std::pair<NodeId, std::vector<Expr>>> visited = {};
 };
 
-/// A node that has loops of its own: a reduction, or a node that is stored.
+/// A node that has its own loops: a reduction, or a node that is stored.
 struct Root {
   NodeId node;
   LoopTask task;
-  std::vector<size_t> domain, reduction;  // of Axes; kNone for extents of 1 and for places
+  std::vector<size_t> domain, reduction;  // numbers in Axes; kNone for extents of 1
   std::vector<size_t> loops;              // axes of the tree that its loops run over
-  std::set<size_t> reduced;               // those of them that it reduces
-  std::optional<size_t> running;          // those of them that a scan runs along
-  std::vector<std::pair<NodeId, std::vector<Expr>>> visited;  // results that it stores as well
+  std::set<size_t> reduced;               // the axes in `loops` that it reduces
+  std::optional<size_t> running;          // the axis in `loops` along which a scan runs
+  // Other stored nodes that it computes on the way.
+  std::vector<std::pair<NodeId, std::vector<Expr>>> visited;
 };
 constexpr size_t kNone = SIZE_MAX;
 
@@ -254,7 +258,7 @@ class TreeBuilder {
 
   LoopTree build() {
     if (!may_cut()) join_running();
-    // What roots read of each other joins axes before what they read of one memory.
+    // Axes are joined first by what roots read of each other, then by what they read of one memory.
     for (const auto kind : {LoopStep::Kind::Read, LoopStep::Kind::Load})
       for (size_t r = 0; r < roots_.size(); ++r) add_equations(r, kind);
     if (may_cut()) join_stores();
@@ -270,7 +274,8 @@ class TreeBuilder {
   }
 
  private:
-  // `form` is that of a reduction. Without a form, the node's value is stored.
+  // Adds a root for a node that is a reduction (with its form) or whose value is stored (without
+  // one).
   void add_root(NodeId node, const LoopForm* form) {
     const size_t number = roots_.size();
     Root root;
@@ -306,7 +311,7 @@ class TreeBuilder {
     if (form) sink.summed_power = summed_power(node, *form);
     Inliner<BodySink> inliner(forms_, inside_, sink);
     if (form && form->placement) {
-      // What the sums begin with comes first, because it is read before there are terms.
+      // The values with which the sums begin come first, because they are read before any term.
       const uint32_t start = inliner.start(node, at);
       const uint32_t place = inliner.place(node, symbols(root.reduction));
       body.results = {inliner.reduction_body(node, at, symbols(root.reduction)), place, start};
@@ -329,17 +334,17 @@ class TreeBuilder {
     roots_.push_back(std::move(root));
   }
 
-  // Whether a sum of products may take them before they are rounded: those of the op that sums, and
-  // products that nothing else needs in rounded form.
+  // Whether a sum of products may add them before they are rounded. It may if the summing op itself
+  // multiplies, or if nothing else needs the products in rounded form.
   bool may_join(NodeId sum, const LoopForm& form) const {
     if (form.body.back().kind == BodyStep::Kind::Apply) return true;
     NodeId summed = graph_[sum].operands[0];
     while (!graph_[summed].as<MapOp>() && !graph_[summed].operands.empty())
-      summed = graph_[summed].operands[0];  // through movement
+      summed = graph_[summed].operands[0];  // walks through movement ops
     return relaxed_ && (*relaxed_)[summed.index];
   }
 
-  // What results are made of, up to reductions.
+  // For each node: whether a result is computed from it without a reduction in between.
   std::vector<bool> nodes_of_stores() const {
     std::vector<bool> out(graph_.size());
     std::vector<NodeId> left = fusion_.outputs;
@@ -354,11 +359,13 @@ class TreeBuilder {
     }
     return out;
   }
-  // The node e^(x - g), if `node` sums it and g is made of the greatest x of the same sum alone.
-  // The machine's own 2^x may compute it then. Of n such terms, whose greatest is 1, the mean
-  // |x - g| is at most ln n, so that the rounding of the exponent and what 2^x is off change the
-  // sum by (4 + 1.5 ln n) 2^-24 of itself: less than the n 2^-24 that any order of additions may.
-  // A result that needs the term itself computes it exactly, and the sum takes that.
+  // Finds the node e^(x - g) that `node` sums, where g is made only of the greatest x of the same
+  // sum. The machine's approximate 2^x may then compute it. The greatest of the n terms is 1, and
+  // the mean of
+  // x - g|, weighted by the terms, is at most ln n. So the rounding of the exponent and the error
+  // of 2^x change the sum by at most (4 + 1.5 ln n) 2^-24 of itself, which is less than the n 2^-24
+  // that the order of additions may change. If a result needs the term itself, it is computed
+  // exactly, and the sum takes that value.
   std::optional<NodeId> summed_power(NodeId node, const LoopForm& form) const {
     constexpr int64_t kFewTerms = 64;
     if (stored_.empty() || form.monoid != Monoid::Sum || form.is_dot) return std::nullopt;
@@ -395,7 +402,7 @@ class TreeBuilder {
     return out ? std::optional(power) : std::nullopt;
   }
 
-  // A dot takes its factors in the dtype that they have before they are multiplied.
+  // A dot takes its factors in the dtype that they have before they are widened for the product.
   static void take_factors(LoopBody& body) {
     const LoopStep& product = body.steps[body.results[0]];
     BRAZE_CHECK(product.op == ElementwiseOp::mul, "the body of a dot must end in a product");
@@ -412,8 +419,9 @@ class TreeBuilder {
     }
   }
 
-  // A factor that is what memory holds where conditions hold, and else a constant, is one load: so
-  // it can be copied. Outside of the tensor needs no conditions.
+  // A factor that is read from memory where conditions hold, and is a constant elsewhere, becomes
+  // one load, so that it can be copied. If the conditions only say "inside the tensor", they are
+  // dropped.
   void fill_outside(LoopBody& body) const {
     for (uint32_t& result : body.results) {
       const LoopStep chosen = body.steps[result];
@@ -431,7 +439,7 @@ class TreeBuilder {
     }
     remove_dead_steps(body);
   }
-  // Whether the conditions hold just where all coordinates are inside of the tensor.
+  // Whether the conditions hold exactly where all coordinates are inside the tensor.
   bool says_inside(const LoopStep& load) const {
     const Shape& shape = graph_[NodeId(load.source)].type.shape;
     const auto is_bound = [&](const RangeCondition& c, size_t d) {
@@ -456,7 +464,7 @@ class TreeBuilder {
     return out;
   }
 
-  // The reads of a root say which axes are one.
+  // What a root reads (`kind`: values or memory) says which axes are the same.
   void add_equations(size_t r, LoopStep::Kind kind) {
     for (const LoopStep& s : roots_[r].task.body.steps) {
       if (s.kind != kind) continue;
@@ -473,8 +481,8 @@ class TreeBuilder {
       }
     }
   }
-  // One loop may store several results. A result that is made from another one therefore runs over
-  // its axes, and results of equal extents share axes.
+  // One loop may store several results. Therefore a result that is computed on the way to another
+  // one shares its axes, and results of equal extents share axes.
   void join_stores() {
     std::vector<size_t> stores;
     for (size_t r = 0; r < roots_.size(); ++r)
@@ -505,9 +513,9 @@ class TreeBuilder {
     return std::none_of(roots_.begin(), roots_.end(),
                         [](const Root& root) { return root.task.kind == LoopTask::Kind::Scan; });
   }
-  // Everything that is stored beside a scan is walked with it, as the space of the Fusion says. If
-  // a root computes again what another root stores, both are at one place, wherever they read
-  // memory.
+  // Everything that is stored beside a scan is computed in its walk, as the space of the Fusion
+  // says. If a root computes again what another root stores, they compute it at the same index,
+  // wherever they read memory.
   void join_running() {
     for (const Root& root : roots_) {
       for (const LoopStep& s : root.task.body.steps)
@@ -535,8 +543,8 @@ class TreeBuilder {
       }
   }
 
-  // Axes of the tree are the digits that loops run over: those of the results in order, then those
-  // that are summed.
+  // Gives each digit over which a loop runs a number in the tree: first those of the results, in
+  // order, and then those that are reduced.
   void number_axes() {
     std::set<std::string> taken;
     for (const Expr& symbol : forms_.symbols()) taken.insert(symbol.symbol_name());
@@ -559,7 +567,7 @@ class TreeBuilder {
     for (Root& root : roots_) rename(root, index);
   }
 
-  // The index along the axis, composed of its digits.
+  // The whole index along the axis, composed of its digits.
   Expr whole(size_t axis) const {
     Expr out;
     for (const size_t digit : axes_.digits(axis))
@@ -602,7 +610,7 @@ class TreeBuilder {
     }
   }
 
-  // Values and parameters.
+  // Declares the tree's values and tensors.
   void declare() {
     std::set<std::string> taken;
     const auto add = [&](NodeId node, Mode mode, std::map<NodeId, size_t>& numbers) {
@@ -641,7 +649,7 @@ class TreeBuilder {
     }
   }
 
-  // The sizes that the kernel uses, in the order of the graph.
+  // Lists the sizes that the kernel uses, in the order of the graph.
   void name_sizes() {
     std::set<std::string> used;
     const auto note = [&](const Expr& e) {
@@ -662,7 +670,8 @@ class TreeBuilder {
       if (used.contains(symbol.symbol_name())) tree_.symbols.push_back(symbol);
   }
 
-  // Replaces nodes by tensors and values, which are read at a coordinate for each of their digits.
+  // Replaces the numbers of nodes by those of tensors and values. A value gets a coordinate for
+  // each of its digits.
   void resolve(Root& root) {
     LoopTask& task = root.task;
     task.target = task.makes_value() ? value_of_.at(root.node) : written_.at(root.node);
@@ -679,8 +688,8 @@ class TreeBuilder {
     }
     remove_dead_steps(task.body);
   }
-  // A sum of a dot that all readers widen again is not rounded before they do, if no output sees it
-  // otherwise than summed.
+  // If all readers of a 16-bit dot widen its result again, and the result is relaxed, it stays in
+  // f32 and is not rounded in between.
   void widen_sums() {
     for (size_t v = 0; v < tree_.values.size(); ++v) {
       LoopValue& value = tree_.values[v];
@@ -737,14 +746,14 @@ class TreeBuilder {
 
   // --- Loops --------------------------------------------------------------------------------
 
-  // The roots that a root reads.
+  // The numbers of the roots that a root reads.
   std::set<size_t> read_by(const Root& root) const {
     std::set<size_t> out;
     for (const LoopStep& s : root.task.body.steps)
       if (s.kind == LoopStep::Kind::Read) out.insert(root_of_.at(tree_.values[s.source].node));
     return out;
   }
-  // A root and all that is made of it.
+  // The root and all roots that depend on it.
   std::set<size_t> made_of(size_t r) const {
     std::set<size_t> out = {r};
     for (size_t later = 0; later < roots_.size(); ++later) {
@@ -760,19 +769,20 @@ class TreeBuilder {
     return out;
   }
 
-  // The order in which roots are nested: that of the graph, but a fold that no later walk waits for
-  // goes with the last walk that reads the same memory, since a walk that folds less may be merged
-  // with the one before it.
+  // The order in which roots are nested: that of the graph, with one exception. A fold for which no
+  // later walk waits moves to the last walk that reads the same memory, because a walk with fewer
+  // folds can be merged with the walk before it more often.
   std::vector<size_t> order() const {
     const auto stores = [](const Root& root) { return !root.task.makes_value(); };
     if (std::ranges::all_of(roots_, stores)) return order_of_stores();
     std::vector<size_t> out(roots_.size());
     std::iota(out.begin(), out.end(), 0);
-    std::vector<size_t> depth(roots_.size());  // folds that must be done before
+    std::vector<size_t> depth(roots_.size());  // how many folds must be complete before
     for (size_t r = 0; r < roots_.size(); ++r)
       for (const size_t q : read_by(roots_[r]))
         depth[r] = std::max(depth[r], depth[q] + !roots_[q].reduced.empty());
-    // Dots that wait for no other come first: they multiply while others are waited for.
+    // In a cascade, dots that wait for no other dot come first: the matrix unit is busy with them
+    // while others wait.
     if (cascade_) {
       const auto first_store =
           std::ranges::find_if(out, [&](size_t r) { return stores(roots_[r]); });
@@ -781,15 +791,16 @@ class TreeBuilder {
       return out;
     }
     if (!may_cut()) return out;
-    // Results over fewer axes than others are stored behind these, so that they stand between no
-    // loops that could be one.
+    // A result over fewer axes than the others is stored after them, so that its loops do not stand
+    // between loops that can be merged.
     const auto axes = [&](size_t r) { return roots_[r].loops.size(); };
     const size_t most = std::ranges::max(out | std::views::transform(axes));
     std::ranges::stable_partition(out,
                                   [&](size_t r) { return !stores(roots_[r]) || axes(r) == most; });
-    // A store in place ends what can be read.
+    // Memory that is overwritten in place cannot be read later, so walks are not moved.
     if (!aliases_.empty()) return out;
-    // If no walk needs what another folds, all of them can be one, with the totals' readers behind.
+    // If no walk needs the result of another walk's fold, all walks can become one. The readers of
+    // the totals come after it.
     const auto waits = [&](size_t r) { return depth[r] > 0 && walks(roots_[r]); };
     if (std::ranges::none_of(out, waits))
       std::ranges::stable_sort(out, {}, [&](size_t r) { return depth[r]; });
@@ -813,7 +824,8 @@ class TreeBuilder {
   }
 
   // If nothing is reduced, stores over the same axes come together, because one loop makes them.
-  // Loops that read what an output takes over come before the one that stores it.
+  // Loops that read the memory which an output takes over come before the loop that stores that
+  // output.
   std::vector<size_t> order_of_stores() const {
     std::vector<std::vector<size_t>> groups;
     for (size_t r = 0; r < roots_.size(); ++r) {
@@ -846,13 +858,13 @@ class TreeBuilder {
     return out;
   }
 
-  // Whether it runs over an axis that some root reduces.
+  // Whether the root runs over an axis that some root reduces.
   bool walks(const Root& root) const {
     return std::ranges::any_of(root.loops, [&](size_t axis) {
       return std::ranges::any_of(roots_, [&](const Root& r) { return r.reduced.contains(axis); });
     });
   }
-  // Whether `reader` needs, in a turn of a loop over `axis`, only what `read` has in that turn.
+  // Whether, in a turn of a loop over `axis`, `reader` needs only what `read` makes in that turn.
   bool turn_by_turn(const Root& read, const Root& reader, size_t axis) const {
     if (read.reduced.contains(axis)) return false;
     const std::vector<size_t>& axes = tree_.values[value_of_.at(read.node)].axes;
@@ -868,7 +880,7 @@ class TreeBuilder {
     if (goes(run, axis, true) && goes(run, axis, false)) return false;
     if (carries(run, axis) && !stores_fit(run, left)) return false;
     for (const size_t r : run) {
-      // Terms that replace each other come in their order.
+      // Terms that replace each other must come in their order.
       const Root& root = roots_[r];
       const auto reduced = [&](size_t a) { return root.reduced.contains(a); };
       if (root.task.replaces && reduced(axis) && *std::ranges::find_if(left[r], reduced) != axis)
@@ -885,9 +897,9 @@ class TreeBuilder {
     return true;
   }
 
-  // Whether each store of a run whose loop carries states reads what the run makes, or runs over
-  // the axes of a reduction. Others would have loops of their own beside that reduction's, in each
-  // turn.
+  // Whether every store of a run whose loop carries state reads something that the run makes, or
+  // runs over the same axes as one of its reductions. Any other store would have its own loops
+  // beside the reduction's, in each turn.
   bool stores_fit(const std::vector<size_t>& run,
                   const std::vector<std::vector<size_t>>& left) const {
     const auto alike = [&](size_t a, size_t b) {
@@ -907,18 +919,18 @@ class TreeBuilder {
       return roots_[r].reduced.contains(axis) || roots_[r].running == axis;
     });
   }
-  // Whether scans of the run go along the axis in this direction.
+  // Whether some scan of the run goes along the axis in this direction.
   bool goes(const std::vector<size_t>& run, size_t axis, bool reverse) const {
     return std::any_of(run.begin(), run.end(), [&](size_t r) {
       const Root& root = roots_[r];
-      // The last of the terms that replace each other stays.
+      // Of terms that replace each other the last one remains, so they go upwards.
       const bool replaces = root.task.replaces && root.reduced.contains(axis) && !reverse;
       return (root.running == axis && root.task.reverse == reverse) || replaces;
     });
   }
 
-  // The axis of the next loop around all roots of a run. An axis without state comes before others,
-  // and then the outermost axis of the last root.
+  // The axis of the next loop around all roots of a run. An axis without state comes first; among
+  // equals, the first axis of the last root.
   std::optional<size_t> shared_axis(const std::vector<size_t>& run,
                                     const std::vector<std::vector<size_t>>& left) const {
     std::optional<size_t> with_state;
@@ -954,7 +966,7 @@ class TreeBuilder {
       loop.parallel = !carries(run, *axis);
       loop.levels = {{*axis}};
       loop.down = goes(run, *axis, true);
-      // A task leaves its root when it is placed. Until then, others ask for its body.
+      // whether the kernel has several dots
       loop.body = nest(run, inner);
       out.emplace_back(std::move(loop));
     }
@@ -966,18 +978,19 @@ class TreeBuilder {
   const Fusion& fusion_;
   const std::map<NodeId, NodeId>& aliases_;
   const std::vector<bool> inside_;
-  bool cascade_ = false;  // of dots
+  bool cascade_ = false;  // whether the kernel has several dots
   const std::vector<bool>* relaxed_;
   const std::vector<bool>* approximated_ = nullptr;
-  std::vector<bool> stored_;  // what results are made of; empty: no form is another one's
+  // The result of nodes_of_stores(); empty if no node may be approximated for its sum.
+  std::vector<bool> stored_;
   Axes axes_;
   LoopTree tree_;
   std::vector<Root> roots_;
-  std::map<NodeId, size_t> root_of_;              // the root that computes a reduction
-  std::map<NodeId, size_t> value_of_;             // of the tree
-  std::map<NodeId, size_t> read_, written_;       // tensors of the tree
-  std::map<NodeId, std::vector<size_t>> memory_;  // axes of tensors
-  std::map<size_t, size_t> axis_of_;              // of the tree, by digit
+  std::map<NodeId, size_t> root_of_;              // reduction -> the root that computes it
+  std::map<NodeId, size_t> value_of_;             // reduction -> value of the tree
+  std::map<NodeId, size_t> read_, written_;       // node -> tensor of the tree
+  std::map<NodeId, std::vector<size_t>> memory_;  // tensor in memory -> its axes in Axes
+  std::map<size_t, size_t> axis_of_;              // digit in Axes -> axis of the tree
 };
 
 }  // namespace

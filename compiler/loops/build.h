@@ -8,11 +8,11 @@
 
 namespace braze {
 
-/// The tree of the kernel that `fusion` describes, with each loop as far out as the values allow,
-/// and without any choice of a schedule. `aliases` are inputs whose memory an output takes over,
-/// with that output. `relaxed` are nodes whose values may be rounded elsewhere, or computed
-/// otherwise. `approximates`: cascades of dots are faster if they are, and other sums may take terms
-/// of 4 ulp.
+/// The tree of the kernel that `fusion` describes. Each loop is as far out as the values allow, and
+/// no choice of a schedule has been made. `aliases` maps an input to the output that takes over its
+/// memory. `relaxed` says, for each node, whether its value may be rounded elsewhere or computed in
+/// another way. `approximates` permits approximate 2^x: in cascades of dots for relaxed nodes, and
+/// in other kernels for terms of long sums.
 LoopTree build_loops(const LoopForms& forms, const Fusion& fusion, std::string_view name,
                      const std::map<NodeId, NodeId>& aliases = {},
                      const std::vector<bool>* relaxed = nullptr, bool approximates = false);

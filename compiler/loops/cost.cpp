@@ -14,7 +14,7 @@ namespace braze {
 
 namespace {
 
-// The turns of the loops over an axis, the outermost first.
+// The turns of the loops over an axis that run on `machine` (None: on any), the outermost first.
 std::vector<int64_t> turns_of(const LoopTree& tree, size_t axis, Machine machine) {
   std::vector<int64_t> out;
   const std::function<void(const LoopRegion&)> walk = [&](const LoopRegion& region) {
@@ -35,9 +35,9 @@ std::vector<int64_t> turns_of(const LoopTree& tree, size_t axis, Machine machine
 
 namespace {
 
-// How many times the loops around and the tile of a task do something that depends on `axes`: what
-// does not depend on an axis is done once in a turn along it, and in front of loops that change
-// nothing of it.
+// How often a task does something that depends on `axes` only, over its tile and the loops around
+// it. What does not depend on an axis is done once in each turn along it, and it is done before
+// inner loops over axes on which it does not depend.
 double times(const LoopTree& tree, const std::vector<const Loop*>& around,
              const std::set<size_t>& axes) {
   double out = 1;
@@ -62,8 +62,8 @@ std::set<size_t> axes_of(const LoopTree& tree, const LoopTask& task) {
   return out;
 }
 
-// The operations of bodies on a CPU. What does not vary along the vectors takes as long as a
-// vector.
+// The operations of bodies on a CPU. An operation whose result is the same for all lanes of a
+// vector takes as long as one on a vector.
 double vector_operations(const LoopTree& tree, const Target& target) {
   double out = 0;
   const auto first = first_steps(tree);
@@ -122,7 +122,7 @@ void add_beside_products(const LoopTree& tree, TreeWork& out) {
   });
 }
 
-// For a tree with reductions: each task by itself.
+// The work of a tree with reductions: each task is counted by itself.
 TreeWork work_of_tasks(const LoopTree& tree, const Target& target) {
   TreeWork out;
   const auto on_vectors = [](const LoopTask& task) {
@@ -136,7 +136,7 @@ TreeWork work_of_tasks(const LoopTree& tree, const Target& target) {
       });
     return count;
   };
-  // A matrix unit takes a factor that is computed for all columns at once.
+  // A matrix unit takes a factor that was computed once for all columns.
   const auto evaluated = [&](const LoopTask& task) {
     if (task.kind != LoopTask::Kind::Dot || on_vectors(task)) return indices(task);
     double count = 0;
@@ -197,15 +197,15 @@ TreeWork work_of(const LoopTree& tree, const Target& target) {
     elements *= extent;
     out.instances *= std::ceil(extent / share);
     out.tile *= share;
-    // Vectors of a CPU run along the axis whose innermost turns are longest.
+    // The vectors of a CPU run along the axis whose innermost turns take several indices.
     const int64_t innermost = turns.empty() ? planned_extent(tree, axis) : turns.back();
     if (target.kind == TargetKind::Cpu && innermost > 1) {
       lane = axis;
       along = std::max(share / target.vector_lanes(4), 1.0);
     }
   }
-  // A value that does not vary along the vectors is computed once. Each thread of a GPU computes it
-  // for itself.
+  // On a CPU, a value that does not vary along the vectors is computed once. Each thread of a GPU
+  // computes it for itself.
   const Operations each = operations(tree, lane);
   out.operations = elements * (each.varying + each.uniform / along);
   return out;

@@ -1,5 +1,4 @@
-// cost.h — figures that the cost model reads from a scheduled tree: section 4 of
-// docs/design/0003-loop-tree.md.
+// cost.h — the figures that the cost model reads from a scheduled tree (0003, section 4).
 #pragma once
 
 #include "compiler/loops/tree.h"
@@ -18,8 +17,8 @@ struct TreeWork {
 };
 TreeWork work_of(const LoopTree& tree, const Target& target);
 
-/// How many times an instance walks along an axis, one loop after the other. A value that fits in a
-/// tile is read once for all tasks.
+/// How many loops along an axis an instance runs one after the other. A value that fits in a tile
+/// is read once for all tasks.
 size_t count_walks(const LoopTree& tree);
 
 }  // namespace braze

@@ -65,7 +65,7 @@ void TreeEmitter::phase(const LoopRegion& items) {
     for (const Deal& deal : grid_->deal) {
       if (deal.order == Deal::Order::Persistent) persistent_ = deal.number;
       if (deal.order != Deal::Order::Grouped) continue;
-      // Groups are whole: instances after the last turn find nothing inside of their tensors.
+      // The last group is rounded up. Instances beyond the last turn lie outside of their tensors.
       for (size_t i = 0; i < grid_->levels.size(); ++i)
         if (grid_->levels[i].axis == deal.axis) {
           tiles_ = ceildiv(grid_turns_[i], deal.number) * Expr(deal.number);
@@ -74,7 +74,7 @@ void TreeEmitter::phase(const LoopRegion& items) {
         }
     }
   }
-  // Turns without another order are axes of the grid.
+  // If no order of turns is given, each level is an axis of the grid.
   by_level_ = grid_ && grid_->deal.empty() && !tree_.roles;
   const auto add_axis = [&](std::string_view hint, const Expr& turns) {
     phase.grid.push_back({builder_.fresh_name(hint), turns});
@@ -84,7 +84,7 @@ void TreeEmitter::phase(const LoopRegion& items) {
     for (size_t i = 0; i < grid_->levels.size(); ++i)
       grid_turns_[i] = add_axis(turn_name(grid_->levels[i].axis), grid_turns_[i]);
   else if (grid_ || tree_.roles)
-    // Blocks beyond the known number of tiles would find nothing to do.
+    // More instances than there are tiles would have nothing to do.
     block_ = add_axis(
         "t", persistent_ > 0 && !proves_at_most(tiles_, persistent_) ? Expr(persistent_) : tiles_);
   if (persistent_ > 0) {
@@ -163,7 +163,7 @@ void TreeEmitter::roles() {
   role("mma", Part::Rest, outer / level.turn, tree_.roles->rest);
 }
 
-// The work of one block: all its turns of the loop on grid.
+// Makes the work of one instance: all its turns of the loop on grid.
 void TreeEmitter::instance() {
   const auto once = [&](bool begin) {
     for (Pipe& pipe : pipes_) {
@@ -192,8 +192,8 @@ void TreeEmitter::instance() {
   once(false);
 }
 
-// The body: once for turns in which a part's condition holds everywhere, and once for turns in
-// which it may not.
+// Makes the body twice if the loop on grid has a part: once for turns in which its condition holds
+// everywhere, and once for turns in which it may fail.
 void TreeEmitter::grid_parts(size_t n) {
   if (n == grid_->parts.size()) return region(grid_->body);
   const IndexComparison& part = grid_->parts[n];
@@ -214,7 +214,7 @@ void TreeEmitter::grid_parts(size_t n) {
       [&] { grid_parts(n + 1); });
 }
 
-// The place of each level of the grid's loop in turn `number`.
+// Decodes turn `number` of the grid's loop: sets where each of its levels stands.
 void TreeEmitter::deal(const Expr& number) {
   const size_t n = grid_->levels.size();
   if (by_level_) {
@@ -273,7 +273,7 @@ void TreeEmitter::deal(const Expr& number) {
       turn[grouped] = rest * Expr(order.number) + inside;
     }
   }
-  // The longest come first: those whose inner loops end where the turn ends.
+  // The turns whose inner loops end with the turn are longest at the end, so they are counted down.
   if (longest) turn[n - 1] = grid_turns_[n - 1] - 1 - turn[n - 1];
   for (size_t i = 0; i < n; ++i) {
     const LoopLevel& level = grid_->levels[i];
@@ -299,7 +299,7 @@ bool ends_with_turn(const Loop& loop) {
 
 }  // namespace
 
-// The number of turns of a level of a loop that begins here.
+// The number of turns that a level of the loop has if the loop begins here.
 Expr TreeEmitter::turns_of(const Loop& loop, size_t level) {
   const auto [axis, turn] = loop.levels[level];
   if (!loop.bounds) {
@@ -307,12 +307,12 @@ Expr TreeEmitter::turns_of(const Loop& loop, size_t level) {
     return ceildiv(extent, turn);
   }
   const auto [low, high] = bounds_of(loop);
-  // The end of a turn is greater than 0. What a turn has beyond the ends of tensors is masked.
+  // The end of a turn is greater than 0. The part of a turn beyond the ends of tensors is masked.
   if (ends_with_turn(loop)) return ceildiv(high, turn);
   return max(0, ceildiv(min(high, tree_.axes[axis].extent) - low, turn));
 }
 
-// The begin and the end of a loop at this place.
+// The begin and the end of the loop if it begins here.
 std::pair<Expr, Expr> TreeEmitter::bounds_of(const Loop& loop) const {
   std::unordered_map<std::string, Expr> now;
   for (size_t a = 0; a < tree_.axes.size(); ++a) {
@@ -334,7 +334,7 @@ void TreeEmitter::in_turn(const LoopLevel& level, const Expr& begin, bool shared
   shared_[level.axis] = before_shared;
 }
 
-// The number of this turn among all turns of this instance.
+// The number of this turn among all turns of the loops around in this instance.
 Expr TreeEmitter::item() const {
   Expr out = 0;
   for (size_t i = 0; i < counters_.size(); ++i)
@@ -419,13 +419,13 @@ void TreeEmitter::region(const LoopRegion& items) {
     }
     if (part_ == Part::Rest) release_read();
   }
-  // What later turns and loops read of a value that is kept on chip, they read there.
+  // Later turns and loops read a value that is kept on chip from there, not from registers.
   for (; fresh_.size() > fresh; fresh_.pop_back()) tiles_of_.erase(fresh_.back());
   raised_.resize(raised);
   path_.pop_back();
 }
 
-// Releases what a turn of the grid holds and nothing after this place reads.
+// Releases the items of the grid's turn that nothing after this place reads.
 void TreeEmitter::release_read() {
   for (Pipe& pipe : pipes_) {
     if (!pipe.held || pipe.once || pipe.region != &grid_->body || pipe.depth != counters_.size())
@@ -458,8 +458,8 @@ void TreeEmitter::group(const Loop& loop) {
           [&] { region(loop.body); });
 }
 
-// Registers have fixed names, so a loop that takes parts of tiles which were made before it is
-// unrolled later. A value that is kept on chip needs only an address.
+// Registers have fixed names. A loop that takes parts of tiles which were made before it must
+// therefore be unrolled later. A value that is kept on chip needs only an address.
 bool TreeEmitter::is_static(const Loop& loop) const {
   if (!tree_.roles || part_ != Part::Rest) return false;
   return std::ranges::any_of(loop.levels, [&](const LoopLevel& level) {
@@ -475,7 +475,7 @@ bool TreeEmitter::is_kept_on_chip(const LoopTask& task) const {
   return task.kind == LoopTask::Kind::Compute && tree_.values[task.target].storage == Storage::Chip;
 }
 
-// Whether a task takes parts, along the axis, of tiles in registers that were made before.
+// Whether a task takes parts along the axis of tiles that were made before and lie in registers.
 bool TreeEmitter::reads_registers(const LoopTask& task, size_t axis) const {
   return std::ranges::any_of(tiles_of_, [&](const auto& tile) {
     return std::ranges::count(tile.second.dims, axis) > 0 &&
@@ -500,8 +500,8 @@ Expr TreeEmitter::Stream::begin(const Expr& index) const {
   return low + (loop.down ? turns - 1 - index : index) * Expr(loop.levels[0].turn);
 }
 
-// Where the axes of a stream stand in a turn. Turns of several are counted as one, the innermost
-// the fastest.
+// Sets where the axes of a stream stand in a turn. If the stream has several levels, one number
+// counts their turns, and the innermost level is the fastest.
 void TreeEmitter::stand(const Stream& stream, const Expr& index) {
   const std::vector<LoopLevel>& levels = stream.loop.levels;
   Expr rest = index;
@@ -534,7 +534,8 @@ void TreeEmitter::stream(const Loop& loop) {
                 .by_axis = !tree_.roles && !loop.down && loop.ring == 0,
                 .carried = {}};
   for (size_t i = 1; i < loop.levels.size(); ++i) stream.turns *= turns_of(loop, i);
-  // Where parts of what is kept around are made or read, turns are counted from its beginning.
+  // If the loop makes or reads parts of a value that is kept around it, its turns are counted from
+  // the beginning of that value's part.
   const bool parts = stream.by_axis && axes_[axis].turn > 0 && loop.parts.empty() && !loop.bounds &&
                      !loop.seek && takes_kept_parts(loop, axis);
   if (parts) {
@@ -555,7 +556,7 @@ void TreeEmitter::stream(const Loop& loop) {
     std::tie(stream.low, stream.high) = bounds_of(loop);
     if (stream.by_axis || loop.ring > 0) ends_by(tree_.axes[axis].extent);
   }
-  // A loop of at most one turn carries nothing: its tile is masked.
+  // A loop of at most one turn carries nothing; its tile is masked.
   const bool ringed = loop.ring > 0 && !tree_.roles;
   const bool once = !tree_.roles && !ringed && length > 1 && stream.turns.range().max == 1;
   if (once) return turn(stream, stream.first());
@@ -569,7 +570,7 @@ void TreeEmitter::stream(const Loop& loop) {
       begin_state(*task, loop);
       begun.push_back(task);
     }
-  // What no turn does may have no meaning.
+  // A loop without turns is left out, because its body may have no meaning.
   if (stream.turns.range().max <= 0) return end_states(begun);
   if (ringed) {
     ring(stream);
@@ -599,8 +600,8 @@ void TreeEmitter::stream(const Loop& loop) {
     else
       for_static(turn_name(axis), *constant, [&](const Expr& index) { turn(stream, index); });
   } else if (!loop.parts.empty() && stream.by_axis && is_tail(loop.parts[0], axis)) {
-    // First turns that begin before the axis does, then whole turns, then at most one turn in which
-    // tiles reach beyond the end.
+    // First come turns that begin before the axis does, then whole turns, and then at most one turn
+    // in which tiles reach beyond the end.
     Expr first = stream.low;
     if (!proves_at_most(0, first)) {
       turns(stream, first, first + length);
@@ -615,7 +616,7 @@ void TreeEmitter::stream(const Loop& loop) {
     else
       turns(stream, whole, last);
   } else {
-    // The turns in which a condition is not decided come first, then those in which it holds.
+    // First come the turns in which a condition is not decided, and then those in which it holds.
     Expr cut = stream.first();
     if (!loop.parts.empty() && part_ != Part::Stages) {
       const Expr count = undecided(stream, loop.parts[0]);
@@ -634,7 +635,7 @@ void TreeEmitter::stream(const Loop& loop) {
   end_states(begun);
 }
 
-// Whether the condition is that the axis has not ended.
+// Whether the condition says that the axis has not ended.
 bool TreeEmitter::is_tail(const IndexComparison& part, size_t axis) const {
   return part == IndexComparison{tree_.axes[axis].index(), IndexComparison::Kind::Lt,
                                  tree_.axes[axis].extent};
@@ -644,8 +645,8 @@ bool TreeEmitter::is_decided(const IndexComparison& part) const {
   return std::find(decided_.begin(), decided_.end(), part) != decided_.end();
 }
 
-// Whether a condition that holds here implies that the axis has not ended: `axis <= other`, in a
-// whole turn of the other axis, which begins before its own end.
+// Whether a condition that holds here implies that the axis has not ended. It does if it is `axis
+// <= other` and the other axis is no longer: turns of the other axis begin before its end.
 bool TreeEmitter::is_implied(size_t axis) const {
   return std::any_of(decided_.begin(), decided_.end(), [&](const IndexComparison& part) {
     using Kind = IndexComparison::Kind;
@@ -654,7 +655,7 @@ bool TreeEmitter::is_implied(size_t axis) const {
     const Expr above = less ? part.left - part.right : part.right - part.left;
     for (size_t other = 0; other < tree_.axes.size(); ++other) {
       if (other == axis || !above.uses(name_of(other))) continue;
-      // axis - other + distance <= 0
+      // the condition: axis - other + distance <= 0
       const Expr distance = above - tree_.axes[axis].index() + tree_.axes[other].index();
       if (distance.uses(name_of(axis)) || distance.uses(name_of(other))) return false;
       return proves_at_most(tree_.axes[other].extent, tree_.axes[axis].extent + distance);
@@ -678,7 +679,7 @@ void TreeEmitter::turn(const Stream& stream, const Expr& index) {
   AxisNow& now = axes_[stream.loop.levels[0].axis];
   now.early = early;
   now.beyond = stream.fills;
-  // Such a loop's turns begin before the axis ends.
+  // Every turn of such a loop begins before the axis ends, so it is whole.
   now.whole = tree_.roles && stream.loop.levels.size() == 1 && !ends_with_turn(stream.loop) &&
               now.begin.is_multiple_of(now.turn) &&
               tree_.axes[stream.loop.levels[0].axis].extent.is_multiple_of(now.turn);
@@ -692,7 +693,7 @@ void TreeEmitter::turn(const Stream& stream, const Expr& index) {
   if (!stream.by_axis) counters_.pop_back();
 }
 
-// The turns [first, last): a loop, or the body if there is one turn.
+// Makes the turns from `first` to `last`: a loop, or the body alone if there is only one turn.
 void TreeEmitter::turns(const Stream& stream, const Expr& first, const Expr& last) {
   const int64_t started = started_;
   const int64_t step = stream.by_axis ? stream.loop.levels[0].turn : 1;
@@ -720,8 +721,8 @@ void TreeEmitter::turns(const Stream& stream, const Expr& first, const Expr& las
   for (size_t i = 0; i < states.size(); ++i) *states[i] = results[i];
 }
 
-// Waits for what the turn before started; this turn's dots continue to run. Dots whose factor is in
-// registers are waited for too, because the next turn needs these registers.
+// Ends a turn: waits for the dots that the turn before started, while this turn's dots continue. If
+// the factor of a dot is in registers, the next turn needs these, and all dots are waited for.
 void TreeEmitter::end_turn(const Loop& loop, const Expr& index, int64_t started) {
   if (part_ != Part::Rest) return;
   if (started_ > started && !flying_.empty())
@@ -758,8 +759,8 @@ void TreeEmitter::end_stream(const Stream& stream, int64_t started) {
   }
 }
 
-// The number of first turns in which a condition is not decided that holds in all later turns. The
-// condition is affine, and becomes true in some turn and stays true.
+// The number of turns at the beginning in which a condition is not decided. The condition is
+// affine; it becomes true in some turn and remains true in all later ones.
 Expr TreeEmitter::undecided(const Stream& stream, const IndexComparison& part) const {
   const auto unfit = [&] {
     refuse(stream.loop.location,
@@ -768,7 +769,7 @@ Expr TreeEmitter::undecided(const Stream& stream, const IndexComparison& part) c
   using Kind = IndexComparison::Kind;
   const bool less = part.kind == Kind::Lt || part.kind == Kind::Le;
   if (part.kind == Kind::Eq || part.kind == Kind::Ne) unfit();
-  // It holds where `above` is at most 0.
+  // The condition holds where `above` is at most 0.
   Expr above = less ? part.left - part.right : part.right - part.left;
   if (part.kind == Kind::Lt || part.kind == Kind::Gt) above = above + 1;
   const size_t own = stream.loop.levels[0].axis;
@@ -790,7 +791,7 @@ Expr TreeEmitter::undecided(const Stream& stream, const IndexComparison& part) c
 
 // --- States -------------------------------------------------------------------------------------
 
-// The tasks whose state this loop carries, in the order of the tree.
+// The tasks whose states this loop carries, in the order of the tree.
 std::vector<const LoopTask*> TreeEmitter::states_of(const Loop& loop) const {
   std::vector<const LoopTask*> out;
   for_each_task(loop.body, [&](const LoopTask& task, const std::vector<const Loop*>&) {
@@ -803,7 +804,7 @@ std::vector<const LoopTask*> TreeEmitter::states_of(const Loop& loop) const {
   return out;
 }
 
-// What a loop carries for these tasks.
+// The values that a loop carries for these tasks.
 std::vector<ValueId*> TreeEmitter::carried(const std::vector<const LoopTask*>& tasks) {
   std::vector<ValueId*> out;
   for (const LoopTask* task : tasks) {
@@ -813,8 +814,8 @@ std::vector<ValueId*> TreeEmitter::carried(const std::vector<const LoopTask*>& t
   return out;
 }
 
-// The identity, in a tile over the task's axes; and over what it folds, if no task in the loop
-// needs the total.
+// Begins a state with the identity, in a tile over the task's axes. If no task in the loop needs
+// the total, the tile also has the digits that the task folds.
 void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   const bool is_scan = task.kind == LoopTask::Kind::Scan;
   const bool is_arg = task.kind == LoopTask::Kind::Arg;
@@ -836,7 +837,7 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   if (is_arg && (running || tree_.roles))
     refuse(task.location, "arg-reductions are for plain programs, and are read behind their loop");
   TaskTile tile = tile_of(axes_of(task), inside);
-  // A dot without a unit is a sum like others, of products.
+  // A dot without a unit is summed like a fold of products.
   const bool summed_dot = task.kind == LoopTask::Kind::Dot && task.unit == Unit::None &&
                           !tree_.roles && !positions(task.over, tile).empty();
   const bool folds = is_arg || task.kind == LoopTask::Kind::Fold || summed_dot;
@@ -846,7 +847,7 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   lay_as_accumulator(tile);
   drop(tile, unfolded ? folded_in_turn(task, tile) : positions(task.over, tile));
   if (task.kind == LoopTask::Kind::Dot && !summed_dot) {
-    // Summed axes are no dimensions of a product.
+    // The summed axes are no dimensions of a product's result.
     TaskTile own = tile_of(tree_.values[task.target].axes, inside);
     tile = own;
     if (is_asynchronous(task)) {
@@ -874,8 +875,9 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   state_depth_[task.target] = counters_.size();
 }
 
-// Whether each lane and thread may continue with its own part of a running value: everything that
-// reads the value is rescaled by it, over the same axes, and nothing in the loop reads that.
+// Whether each lane and thread may continue with a running value of its own part. It may if
+// everything that reads the value is rescaled by it and folds the same axes, and nothing in the
+// loop reads that.
 bool TreeEmitter::keeps_parts(const LoopTask& task, const Loop& loop) const {
   if (tree_.roles || task.kind != LoopTask::Kind::Fold) return false;
   bool out = true;
@@ -903,7 +905,7 @@ void TreeEmitter::end_state(const LoopTask& task) {
   TaskTile tile = state_tiles_.at(task.target);
   states_.erase(task.target);
   if (scans_.erase(task.target)) {
-    tiles_of_.erase(task.target);  // each turn has its own
+    tiles_of_.erase(task.target);  // every turn has a tile of its own
     return;
   }
   if (task.kind == LoopTask::Kind::Arg) {
@@ -927,7 +929,7 @@ void TreeEmitter::end_state(const LoopTask& task) {
     drop(tile, axes);
   }
   if (task.rescale) state = last_rescale(task, state, tile);
-  // The sums of a matrix unit are rounded in parts, where they are read.
+  // The sums of a matrix unit are rounded later, in the parts in which they are read.
   const bool later = is_asynchronous(task);
   define(task, later ? state : rounded(state, tree_.values[task.target].dtype), tile);
 }

@@ -1,7 +1,7 @@
-// emit_ahead.cpp — streams in which the first dots of a turn run ahead of the last dot of the turn
-// before (E12). A turn of the emitted loop starts its own first dots and the last dot of the turn
-// before, and computes while that dot multiplies. The factor that the last dot takes from registers
-// is carried.
+// emit_ahead.cpp — streams in which the first dots of a turn run before the last dot of the turn
+// before it (E12). A turn of the emitted loop starts its own first dots and then the last dot of
+// the turn before, and computes while that dot multiplies. The loop carries the factor that the
+// last dot takes from registers.
 #include <algorithm>
 
 #include "compiler/loops/emit_p.h"
@@ -17,7 +17,7 @@ bool runs_ahead(const LoopItem& item) {
 
 }  // namespace
 
-// The dot of a loop that runs one turn later than the others; null if there is none.
+// The dot of a loop that runs one turn later than the others. Null if there is none.
 const LoopTask* TreeEmitter::late_dot(const LoopRegion& region) const {
   if (std::none_of(region.begin(), region.end(), runs_ahead)) return nullptr;
   const auto* last = std::get_if<LoopTask>(&region.back());
@@ -36,7 +36,7 @@ const LoopTask* TreeEmitter::late_dot(const LoopRegion& region) const {
   return last;
 }
 
-// The stages of a loop that only its late dot reads.
+// Whether only the late dot of a loop reads this stage.
 bool TreeEmitter::is_late(const LoopRegion& region, const LoopTask& stage) const {
   const LoopTask* late = late_dot(region);
   if (!late) return false;
@@ -85,7 +85,7 @@ void TreeEmitter::stream_ahead(const Stream& stream, const LoopTask& late) {
     return copy(stream.turns - 1, true);
   }
 
-  ValueId factor;  // the factor of the late dot, from the turn before
+  ValueId factor;  // the factor that the turn before made for the late dot
   const auto start_late = [&](const Expr& index) {
     in_late_turn(stream, index, [&] {
       pipes(true, [&](Pipe& pipe) { get(pipe); });
@@ -99,11 +99,11 @@ void TreeEmitter::stream_ahead(const Stream& stream, const LoopTask& late) {
       pipe.held.reset();
     });
   };
-  // Everything that a turn computes. `behind`: including the late dot of the turn before.
+  // Makes everything that a turn computes. `behind`: also the late dot of the turn before.
   const auto turn = [&](const Expr& index, bool behind) {
     in_late_turn(stream, index, [&] {
       if (stream.loop.turns && behind) group_turn_ = {item() - 1};
-      // After the tasks that run ahead.
+      // The late dot starts after the tasks that run ahead.
       bool starts = behind;
       const auto start = [&] {
         if (!starts) return;
@@ -145,8 +145,8 @@ void TreeEmitter::stream_ahead(const Stream& stream, const LoopTask& late) {
     });
   };
 
-  // The first turn stands before the loop. The turns in which a condition is not decided follow,
-  // then those in which it holds.
+  // The first turn stands before the loop. Then come the turns in which a condition is not decided,
+  // and then those in which it holds.
   Expr cut = 0;
   if (!stream.loop.parts.empty()) cut = undecided(stream, stream.loop.parts[0]);
   const bool decided = !stream.loop.parts.empty() && cut.is_constant(0);

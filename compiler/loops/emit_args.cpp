@@ -2,22 +2,22 @@
 
 namespace braze {
 
-// An arg-reduction carries the best value that it has seen, and the number of that value along the
-// axes that it reduces. Numbers of 32 bits are enough for most axes, and half the work.
+// An arg-reduction carries the best value that it has seen, and the number of its element along the
+// reduced axes. Numbers of 32 bits are enough for most axes, and cost half the work.
 DType TreeEmitter::number_dtype(const LoopTask& task) const {
   Expr count = 1;
   for (const size_t axis : task.over) count *= tree_.axes[axis].extent;
   return count.range().max <= INT32_MAX ? DType::I32 : DType::I64;
 }
 
-// No element has this number, which is behind all others.
+// The number that stands for no element; it is greater than all others.
 uint64_t TreeEmitter::no_number(const LoopTask& task) const {
   return info(Monoid::Min).identity(number_dtype(task));
 }
 
 namespace {
 
-// What no element is worse than.
+// The value that loses against every element.
 uint64_t worst(const LoopTask& task, DType dtype) {
   return info(task.arg_max ? Monoid::Max : Monoid::Min).identity(dtype);
 }
@@ -30,8 +30,7 @@ TreeEmitter::Best TreeEmitter::nothing_found(const LoopTask& task, const TaskTil
           builder_.constant({number_dtype(task), 1, tile.extents}, no_number(task))};
 }
 
-// A NaN is better than all that are none; of equal values, the one with the least number is the
-// best.
+// The better of two. A NaN beats every number. Of equal values, the one with the least number wins.
 TreeEmitter::Best TreeEmitter::better(const LoopTask& task, const Best& a, const Best& b) {
   const auto row = [&](ElementwiseOp op, std::vector<ValueOperand> operands) {
     return builder_.row(op, std::move(operands));
@@ -52,7 +51,7 @@ TreeEmitter::Best TreeEmitter::better(const LoopTask& task, const Best& a, const
           row(ElementwiseOp::select, {taken, a.number, b.number})};
 }
 
-// The best along dimensions of the tile, which are dropped.
+// The best values along the reduced dimensions of the tile, which are dropped.
 TreeEmitter::Best TreeEmitter::best_along(const LoopTask& task, Best best, TaskTile& tile) {
   const auto dims = folded_in_turn(task, tile);
   for (const int64_t d : dims)

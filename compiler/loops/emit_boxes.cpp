@@ -5,8 +5,8 @@
 
 namespace braze {
 
-// Whether a stored tile consists of whole panels, the rows of its tensor begin where boxes may
-// begin, and it ends no later than the tensor.
+// Whether a stored tile can leave by asynchronous boxes: it consists of whole panels, the rows of
+// its tensor begin where boxes may begin, and a tail is clipped by the end of the tensor.
 bool TreeEmitter::moves_by_boxes(const LoopTask& task, const TaskTile& tile) const {
   constexpr int64_t kBytes = 16, kPanel = 128;
   constexpr size_t kMostRank = 5;
@@ -15,7 +15,8 @@ bool TreeEmitter::moves_by_boxes(const LoopTask& task, const TaskTile& tile) con
   if (tile.extents.size() != 2 || type.shape.rank() < 2 || type.shape.rank() > kMostRank ||
       tile.dims[1] == kNone)
     return false;
-  // Columns are the last dimension of the tensor; rows are another one, or several as digits.
+  // The columns must be the last dimension of the tensor. The rows are one other dimension, or
+  // several of which they are digits.
   std::vector<Expr> at;
   for (const Expr& e : task.at) at.push_back(e.substitute(tile.index));
   const auto box = find_box(at, tile.extents);
@@ -31,8 +32,8 @@ bool TreeEmitter::moves_by_boxes(const LoopTask& task, const TaskTile& tile) con
          (type.shape[type.shape.rank() - 1] * size).is_multiple_of(kBytes);
 }
 
-// The tile goes through a buffer, from which the store runs while the next tile is made. Two
-// buffers alternate if a role stores more than one tile.
+// Stores a tile through a buffer, from which the store runs while the next tile is made. If a role
+// stores more than one tile, two buffers alternate.
 void TreeEmitter::store_through_chip(const LoopTask& task, ValueId value, const TaskTile& tile) {
   const bool several = !counters_.empty();
   std::vector<int64_t> extents = tile.extents;
@@ -55,7 +56,7 @@ void TreeEmitter::store_through_chip(const LoopTask& task, ValueId value, const 
   send_box(task, chip, tile);
 }
 
-// A buffer of the role, on chip.
+// A buffer on chip that belongs to the role and to this task.
 MemoryId TreeEmitter::own_buffer(const LoopTask& task, std::string_view name, DType dtype,
                                  std::vector<int64_t> extents) {
   constexpr int64_t kSwizzle = 128;
@@ -75,7 +76,7 @@ void TreeEmitter::send_box(const LoopTask& task, const OnChip& chip, const TaskT
   builder_.append(std::move(start), {});
 }
 
-// The stores of the current region that go out as boxes, one after the other.
+// The number of stores in the current region that leave as boxes, one after the other.
 int64_t TreeEmitter::boxes_beside() const {
   return std::ranges::count_if(*path_.back().first, [&](const LoopItem& item) {
     const auto* task = std::get_if<LoopTask>(&item);
@@ -84,7 +85,8 @@ int64_t TreeEmitter::boxes_beside() const {
   });
 }
 
-// If the turns of a loop make parts of a box, they fill it, and it is stored after the loop.
+// Opens a buffer for each store of which the turns of the loop make parts. They fill it, and it is
+// stored after the loop.
 void TreeEmitter::open_boxes(const Loop& loop) {
   bool waited = false;
   for (const LoopItem& item : loop.body) {
@@ -116,9 +118,9 @@ void TreeEmitter::send_boxes(const Loop& loop) {
   }
 }
 
-// What loops at run time load again and again stands in front of the region that holds them: there
-// it is on the way while threads wait for each other. What streams need in each turn is kept if it
-// is a number for each row; of stores, whatever it is.
+// Moves loads that a loop at run time repeats to the front of the region that holds the loop, where
+// they run while threads wait for each other. The registers for it are spent only on loads of one
+// number for each row, and on loads of stores.
 void TreeEmitter::raise_loads(const LoopRegion& items) {
   for (const LoopItem& item : items) {
     const auto* box = std::get_if<Box<Loop>>(&item);
@@ -161,7 +163,7 @@ void TreeEmitter::raise_loads(const LoopRegion& items) {
   }
 }
 
-// A tile that goes to a buffer. A turn at run time takes its part of tiles in registers by
+// Puts a tile into a buffer. A turn at run time selects its part of a tile in registers by
 // comparing numbers.
 void TreeEmitter::keep_on_chip(const LoopTask& task) {
   const LoopValue& kept = tree_.values[task.target];

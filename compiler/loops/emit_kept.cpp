@@ -1,5 +1,5 @@
-// emit_kept.cpp — values that a plain program keeps in memory: in buffers on chip, where other
-// loops of an instance read them, and in workspaces, where other phases do (E18).
+// emit_kept.cpp — values that a plain program keeps in memory (E18): in buffers on chip, which
+// other loops of an instance read, and in workspaces, which other phases read.
 #include <algorithm>
 
 #include "compiler/loops/emit_p.h"
@@ -12,7 +12,7 @@ namespace braze {
 
 namespace {
 
-constexpr int64_t kLineBytes = 64;  // of a cache
+constexpr int64_t kLineBytes = 64;  // the size of a cache line
 constexpr int64_t kMostRoom = int64_t{1} << 30;
 
 // The regions around a task, the outermost first.
@@ -31,13 +31,12 @@ bool runs_over(const Loop& loop, const std::vector<size_t>& axes) {
 
 }  // namespace
 
-// Where each value in memory lives: in the innermost region that holds its task and all that read
-// it. The sums of a placed reduction are always in memory.
+// Notes for each value in memory where it lives: in the innermost region that holds its task and
+// all its readers. The sums of a placed reduction are always in memory.
 void TreeEmitter::plan_kept(const LoopRegion& phase) {
   born_.clear();
   if (tree_.roles) return;
-  std::map<size_t, std::vector<const LoopRegion*>>
-      lives;  // by value: regions from the outermost on
+  std::map<size_t, std::vector<const LoopRegion*>> lives;  // by value: regions, the outermost first
   const auto note = [&](size_t value, const std::vector<const LoopRegion*>& regions) {
     const auto [found, added] = lives.try_emplace(value, regions);
     auto& known = found->second;
@@ -46,13 +45,13 @@ void TreeEmitter::plan_kept(const LoopRegion& phase) {
   };
   for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
     const auto regions = regions_of(phase, around);
-    // What a ring has is in its slots.
+    // A value of a ring lives in the slots of the ring.
     if (!around.empty() && around.back()->ring > 0 && is_made_ahead(tree_, task)) return;
     const bool kept = task.kind == LoopTask::Kind::Place ||
                       (task.makes_value() && task.kind != LoopTask::Kind::Stage &&
                        tree_.values[task.target].storage == Storage::Chip);
     if (kept) {
-      // A state lives where the loop stands that carries it.
+      // A state lives in the region that holds the loop which carries it.
       auto outside = regions;
       for (size_t i = around.size(); i-- > 0;)
         if (runs_over(*around[i], task.over)) outside.resize(i + 1);
@@ -67,8 +66,8 @@ void TreeEmitter::plan_kept(const LoopRegion& phase) {
   for (const auto& [value, regions] : lives) born_[regions.back()].push_back(value);
 }
 
-// What a buffer must hold of each axis of a value that lives in a region. Whole tiles are stored
-// and read, so that the last one needs its room.
+// How many indices of each axis the buffer of a value must hold. Whole tiles are stored and read,
+// so there must be room for all of the last one.
 std::vector<int64_t> TreeEmitter::room_of(size_t value, const LoopRegion& items) const {
   const LoopValue& kept = tree_.values[value];
   std::vector<int64_t> out;
@@ -93,8 +92,8 @@ std::vector<int64_t> TreeEmitter::room_of(size_t value, const LoopRegion& items)
   return out;
 }
 
-// The buffers of the values that live in a region. Rows that lie an odd number of lines apart do
-// not share the sets of a cache.
+// Declares the buffers of the values that live in a region. On a CPU, rows are an odd number of
+// cache lines apart, so that they do not fall into the same sets of the cache.
 void TreeEmitter::declare_kept(const LoopRegion& items) {
   const auto born = born_.find(&items);
   if (born == born_.end()) return;
@@ -120,7 +119,7 @@ void TreeEmitter::declare_kept(const LoopRegion& items) {
   }
 }
 
-// Where an element of a value lies in its buffer.
+// The coordinates of an element of a value in its buffer.
 std::vector<Expr> TreeEmitter::place_in_buffer(const OnChip& chip,
                                                const std::vector<Expr>& at) const {
   std::vector<Expr> out;
@@ -131,8 +130,8 @@ std::vector<Expr> TreeEmitter::place_in_buffer(const OnChip& chip,
   return out;
 }
 
-// A part of a value goes to its buffer. It may reach beyond the end of its axis, but not beyond
-// the buffer. Tasks of the same turn have it in registers, too.
+// Stores a part of a value to its buffer. The part may reach beyond the end of its axis, but not
+// beyond the buffer. For tasks of the same turn it remains in registers, too.
 void TreeEmitter::keep_in_buffer(const LoopTask& task, ValueId value, const TaskTile& tile) {
   const LoopValue& kept = tree_.values[task.target];
   const OnChip& chip = chips_.at(task.target);
@@ -143,7 +142,7 @@ void TreeEmitter::keep_in_buffer(const LoopTask& task, ValueId value, const Task
   forget_reads(task.target);
 }
 
-// Whether registers hold what is read here: a running total, or the tile that this turn has made.
+// Whether registers hold what is read: a running total, or the tile that this turn has made.
 bool TreeEmitter::has_in_registers(const LoopStep& s) const {
   if (states_.contains(s.source) && !scans_.contains(s.source)) return true;
   const auto tile = tiles_of_.find(s.source);
@@ -159,7 +158,7 @@ bool TreeEmitter::has_in_registers(const LoopStep& s) const {
   return true;
 }
 
-// Whether a loop makes or reads parts along an axis of what is kept around it.
+// Whether the loop makes or reads parts, along the axis, of a value that is kept around it.
 bool TreeEmitter::takes_kept_parts(const Loop& loop, size_t axis) const {
   return std::ranges::any_of(kept_, [&](size_t value) {
     const auto& axes = tree_.values[value].axes;
@@ -172,8 +171,8 @@ bool TreeEmitter::takes_kept_parts(const Loop& loop, size_t axis) const {
   });
 }
 
-// Whether a loop only fills buffers: then it fills them up, and what lies beyond the end of an axis
-// is some element that exists.
+// Whether the loop only fills buffers. It then fills them to their ends; beyond the end of an axis,
+// an element that exists is stored again.
 bool TreeEmitter::fills_buffers(const Loop& loop) const {
   bool out = true;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
@@ -199,7 +198,8 @@ ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const Task
 
 // --- In workspaces ------------------------------------------------------------------------------
 
-// Where an element of a value lies: at its index; in panels, if it has some.
+// The coordinates of an element in its workspace: its index, or with panels the panel and the index
+// in it.
 std::vector<Expr> TreeEmitter::place_in_workspace(const LoopValue& kept, std::vector<Expr> at) {
   if (kept.panel == 0) return at;
   const Expr last = at.back();
@@ -208,7 +208,7 @@ std::vector<Expr> TreeEmitter::place_in_workspace(const LoopValue& kept, std::ve
   return at;
 }
 
-// What later phases read is in device memory.
+// Stores a value that later phases read to a workspace in device memory.
 void TreeEmitter::keep_in_workspace(const LoopTask& task, ValueId value, const TaskTile& tile) {
   const LoopValue& kept = tree_.values[task.target];
   const auto [found, added] = workspaces_.try_emplace(task.target);
@@ -228,7 +228,7 @@ void TreeEmitter::keep_in_workspace(const LoopTask& task, ValueId value, const T
   }
   value = rounded(value, kept.dtype);
   TaskTile own = tile;
-  // Vectors run along the last axis of what is kept.
+  // Vectors must run along the last axis of the kept value.
   const size_t rank = tile.dims.size();
   const bool turned = kept.panel > 0 && rank == 2 && tile.dims[0] == kept.axes.back();
   if (turned) {
@@ -241,7 +241,7 @@ void TreeEmitter::keep_in_workspace(const LoopTask& task, ValueId value, const T
   }
   std::vector<Expr> at;
   for (const size_t axis : kept.axes) at.push_back(own.index.at(name_of(axis)));
-  // The last panel is a whole one.
+  // The last panel has room for all of its indices, so its end needs no mask.
   std::vector<size_t> ends;
   for (const size_t axis : own.dims)
     if (axis != kNone && (kept.panel == 0 || axis != kept.axes.back())) ends.push_back(axis);

@@ -1,4 +1,5 @@
-// emit_p.h — the walk over a loop tree that makes a tile program.
+// emit_p.h — the walk over a loop tree that makes a tile program. Its parts (rules of 0003, section
+// 5):
 //
 //   emit.cpp         the walk: phases, grids, roles, loops and the states that they carry (E1 - E5)
 //   emit_tasks.cpp   bodies as rows over tiles, folds, scans, stores (E6 - E9, E15 - E18)
@@ -7,13 +8,13 @@
 //   emit_kept.cpp    values that plain programs keep on chip or in workspaces (E18)
 //   emit_scans.cpp   scans, digit by digit (E18)
 //   emit_ring.cpp    streams of plain programs that fetch ahead, and the dots in them
-//   emit_ahead.cpp   tasks that run a turn early (E12)
-//   emit_places.cpp  reductions whose terms say where they are added
+//   emit_ahead.cpp   streams whose first dots run a turn early (E12)
+//   emit_places.cpp  placed reductions, whose terms say where they are added
 //   emit_roles.cpp   channels, what is copied and released when, asynchronous dots (E4, E10)
 //
-// A tile has a dimension for each axis of its task that has more than one index there, in the order
-// in which the tree declares its axes. Tiles of different tasks therefore broadcast to each other.
-// A dimension that was folded stays, with extent 1.
+// A tile has one dimension for each axis of its task that has more than one index there. The
+// dimensions come in the order in which the tree declares the axes, so tiles of different tasks
+// broadcast to each other. A dimension that was folded remains, with extent 1.
 #pragma once
 
 #include <map>
@@ -32,28 +33,30 @@ class TreeEmitter {
  private:
   static constexpr size_t kNone = SIZE_MAX;  // a dimension of extent 1
 
-  /// The part of a program for which statements are made. A program without roles has one walk for
-  /// everything.
+  /// The part of a program for which the walk makes statements. For a program without roles, one
+  /// walk makes everything.
   enum class Part : uint8_t { All, Stages, Rest };
 
-  /// Where the present turn of an axis begins, and how many indices it takes; 0: no loop runs over
-  /// the axis.
+  /// The beginning of the present turn of an axis, and how many indices the turn takes. `turn` is 0
+  /// if no loop runs over the axis.
   struct AxisNow {
     Expr begin;
     int64_t turn = 0;
-    bool early = false;            ///< it may begin before the axis does
-    bool beyond = false;           ///< it may begin behind its end
-    bool whole = false;            ///< it surely ends where the axis does, or before
-    std::optional<Expr> end = {};  ///< of its indices, if others take what the axis has behind it
+    bool early = false;   ///< whether it may begin before index 0
+    bool beyond = false;  ///< whether it may begin after the end of the axis
+    bool whole = false;   ///< whether it surely ends at the end of the axis or before
+    /// The end of its indices, if that is before the end of the axis.
+    std::optional<Expr> end = {};
   };
   using AxesNow = std::vector<AxisNow>;
 
-  /// The value of a step of a body at the present place. Tasks of one region share equal values.
+  /// The value of a step at the present place. If tasks of one region ask for the same value, it is
+  /// computed once.
   struct Question {
     LoopStep step;  // over symbols of the program
     std::vector<ValueOperand> operands;
     std::vector<int64_t> extents;  // of the tile
-    Condition ends;                // up to where something is loaded
+    Condition ends;                // the conditions under which something is loaded
     ValueOperand answer;
     bool is_like(const Question& other) const {
       return step == other.step && operands == other.operands && extents == other.extents &&
@@ -64,62 +67,65 @@ class TreeEmitter {
   /// A value in registers.
   struct Tile {
     ValueId value;
-    std::vector<size_t> dims;  // axes
-    std::vector<Expr> begin;   // of each
+    std::vector<size_t> dims;  // the axis of each dimension
+    std::vector<Expr> begin;   // the index of the first element along each dimension
   };
   /// A value in a buffer, or in a slot of a channel.
   struct OnChip {
     MemoryId memory;
-    std::optional<Expr> item;  // of a channel's field
-    std::vector<Expr> begin;   // of each axis of the value
+    std::optional<Expr> item;  // if it is a field of a channel: the number of the item
+    std::vector<Expr> begin;   // the index of the first element along each axis of the value
     std::vector<int64_t> extents;
-    std::optional<Expr> slot = {};  // of a ring of a plain program
+    std::optional<Expr> slot = {};  // if it is in a ring of a plain program: the slot
   };
-  /// The dimensions of one task.
+  /// The tile over which a task works.
   struct TaskTile {
     std::vector<size_t> dims;
     std::vector<int64_t> extents;
-    std::vector<Digit> digits;                    // of their axes that the tile has
-    std::unordered_map<std::string, Expr> index;  // of every axis, by name
-    std::optional<Layout> layout = {};            // of tiles with all dimensions
+    // Those digits of the axes that each dimension has.
+    std::vector<Digit> digits;
+    // By name of an axis: the index of an element, over position symbols.
+    std::unordered_map<std::string, Expr> index;
+    std::optional<Layout> layout = {};  // the layout of values that have all dimensions
   };
-  /// A result that leaves by a box, of which several turns make parts.
+  /// A result that is stored as a box after several turns have each made a part of it.
   struct Gathered {
     OnChip chip;
     TaskTile tile;  // all of it
   };
-  /// A load that stands in front of the loops that need it.
+  /// A load that stands before the loops that need it.
   struct RaisedLoad {
     LoopStep step;
     std::vector<int64_t> extents;  // of the tile
     ValueId value;
   };
-  /// A stream that is walked at run time, whose tasks keep parts of tiles on chip.
+  /// In a role, a stream that remains a loop at run time, and whose tasks keep parts of tiles on
+  /// chip.
   struct RuntimeTurn {
     LoopLevel level;
     Expr index, low;
     int64_t count;
   };
-  /// What a loop that is being walked counts.
+  /// A loop around the present place: its index, and how many turns it has.
   struct Counter {
     Expr index, count;
   };
-  /// Stages of one region that share one channel.
+  /// The stages of one region that share one channel.
   struct Pipe {
     ChannelId channel;
     const LoopRegion* region;
     std::vector<const LoopTask*> stages;
-    bool once = false;          // copied before the walk over tiles
-    std::optional<Expr> held;   // the number of the item
-    size_t depth = 0;           // counters of loops around the get
-    std::set<int64_t> readers;  // dots in flight that read it
+    bool once = false;          // copied once, before the turns of the grid
+    std::optional<Expr> held;   // the number of the item that the consumer holds
+    size_t depth = 0;           // number of counters when it was got
+    std::set<int64_t> readers;  // numbers of the dots in flight that read it
   };
 
   [[noreturn]] void refuse(const SourceLocation& where, const std::string& message) const;
   const std::string& name_of(size_t axis) const { return tree_.axes[axis].name; }
 
-  /// The names of symbols that count the turns of an axis. The lowering makes no such names, and it
-  /// keeps the names of a program.
+  /// The name of the symbol that counts the turns of an axis. The lowering keeps a program's names
+  /// and makes no such names itself.
   std::string turn_name(size_t axis) const { return name_of(axis) + "_turn"; }
 
   // --- The walk (emit.cpp)
@@ -132,15 +138,15 @@ class TreeEmitter {
   void loop(const Loop& loop);
   void group(const Loop& loop);
   void stream(const Loop& loop);
-  /// A stream that is being walked. If no channel counts its turns, the index of the loop is that
-  /// of the axis, from `low` to `high`.
+  /// A stream that is being walked. Its loop either counts turns or, if no channel needs them
+  /// (`by_axis`), runs over the index of the axis from `low` to `high`.
   struct Stream {
     const Loop& loop;
     Expr low, high, turns;
     bool nonempty;  // whether it surely has a turn
     bool by_axis;
     std::vector<const LoopTask*> carried;
-    bool fills = false;  // buffers, up to their ends
+    bool fills = false;  // whether it only fills buffers, which it fills to their ends
     Expr first() const { return by_axis ? low : Expr(0); }
     Expr last() const { return by_axis ? high : turns; }
     Expr begin(const Expr& index) const;
@@ -163,7 +169,7 @@ class TreeEmitter {
   Expr turns_of(const Loop& loop, size_t level);
   std::pair<Expr, Expr> bounds_of(const Loop& loop) const;
   int64_t extent_of(size_t axis, const AxesNow& axes) const;
-  /// Runs `body` with a turn of a level, whose axis begins at `begin`.
+  /// Runs `body` in the turn of `level` that begins at `begin`.
   void in_turn(const LoopLevel& level, const Expr& begin, bool shared,
                const std::function<void()>& body);
   Expr item() const;
@@ -181,7 +187,7 @@ class TreeEmitter {
   void buffered_stage(const LoopTask& task);
   TaskTile tile_of(std::vector<size_t> axes, const AxesNow& axes_now) const;
   std::vector<size_t> axes_of(const LoopTask& task) const;
-  /// What a store has made, and has still to store.
+  /// A store whose value is computed already.
   struct Stored {
     const LoopTask& task;
     ValueId value;
@@ -202,13 +208,14 @@ class TreeEmitter {
   ValueOperand widened(const ValueOperand& operand, DType dtype);
   ValueOperand converted(const ValueOperand& operand, DType from, DType to);
   ValueOperand read(const LoopStep& s, const TaskTile& tile);
-  /// Whether a running value has seen no element yet; null: it always has.
+  /// A bool: whether a running value has seen no element yet. Null if bodies need not know, because
+  /// the value has no identity, or has the identity 0.
   ValueId seen_nothing(size_t value, ValueId running);
   ValueId guarded(size_t value, ValueId running);
   ValueId read_tile(const Tile& from, const LoopStep& s, const TaskTile& tile);
   std::vector<Expr> substituted(const std::vector<Expr>& at, const TaskTile& tile);
   ValueType type_along(const std::vector<Expr>& at, const TaskTile& tile, DType dtype) const;
-  /// A value with all dimensions of the tile.
+  /// The value of an operand, broadcast to all dimensions of the tile.
   ValueId full(const ValueOperand& operand, const TaskTile& tile, DType dtype);
   void lay_out(ValueId value, const TaskTile& tile);
   void lay_as_accumulator(TaskTile& tile) const;
@@ -219,12 +226,12 @@ class TreeEmitter {
   Condition conditions(const std::vector<RangeCondition>& list, const TaskTile& tile);
   /// The axes along which a value of a tile has more than one element.
   static std::vector<size_t> axes_along(const ValueType& type, const TaskTile& tile);
-  /// Where a tile may reach beyond the ends of axes.
+  /// The condition that an element lies before the ends of these axes, where that is not certain.
   Condition before_ends(const std::vector<size_t>& axes, const TaskTile& tile) const;
-  /// The value with `nothing` in place of elements beyond the ends of the axes.
+  /// The value with the bits `nothing` in place of the elements beyond the ends of the axes.
   ValueId without_tail(ValueId value, const std::vector<size_t>& axes, const TaskTile& tile,
                        uint64_t nothing);
-  /// The dtype in which a state is computed. 16-bit floats are for storage only.
+  /// The dtype in which a state is computed: that of the body, or f32 for 16-bit floats.
   static DType state_dtype(const LoopTask& task) { return compute_type(body_dtype(task)); }
   std::vector<ValueOperand> factors_of(const LoopTask& task, const TaskTile& tile);
   void fold(const LoopTask& task);
@@ -234,9 +241,10 @@ class TreeEmitter {
   void scan(const LoopTask& task);
 
   // --- Placed reductions (emit_places.cpp)
-  /// The places of this instance: numbers from `lowest` to `highest`, as terms have them.
+  /// The places of a placed reduction that belong to this instance: the numbers `lowest` to
+  /// `highest`.
   struct Places {
-    Expr count;          ///< of all
+    Expr count;          ///< the number of all places
     bool dealt = false;  ///< whether other instances have places too
     DType dtype = DType::I64;
     ValueOperand lowest, highest;
@@ -257,7 +265,7 @@ class TreeEmitter {
   void seek(const Stream& stream);
 
   // --- Arg-reductions (emit_args.cpp)
-  /// The best values of a tile, and the numbers of their elements.
+  /// The best values of a tile, and the numbers of their elements along the reduced axes.
   struct Best {
     ValueId value, number;
   };
@@ -309,17 +317,18 @@ class TreeEmitter {
   /// A stream that is being walked while slots on chip are filled for its later turns.
   struct Ring {
     int64_t slots = 2;
-    bool matrices = false;  // zeros beyond the end are multiplied
-    bool exact = false;     // no turn reaches beyond it
-    bool rest = false;      // of the steps after whole turns: nothing is fetched any more
+    bool matrices = false;  // whether matrix units multiply; they take zeros beyond the end
+    bool exact = false;     // whether the last turn ends where the axis ends
+    bool rest = false;      // whether the whole turns are over, so that nothing is fetched any more
     Expr turns = 0;
     std::vector<size_t> summed = {};
-    size_t decided = SIZE_MAX;  // conditions that hold around it
+    size_t decided = SIZE_MAX;  // number of conditions that hold around the stream
     std::vector<const LoopTask*> tasks = {};
-    std::function<void()> after_step = nullptr;  // the copies of a turn, which stands in this scope
+    std::function<void()> after_step = nullptr;  // copies for a later turn, due in `scope`
     uint64_t scope = 0;
   };
-  /// Steps of what is summed that a turn takes at once.
+  /// The indices of a summed axis that the present dot takes one after the other in one turn. A
+  /// factor's elements for all of them are loaded at once.
   struct Steps {
     struct Level {
       size_t axis;
@@ -376,59 +385,64 @@ class TreeEmitter {
   Part part_ = Part::All;
   const Loop* grid_ = nullptr;
   std::vector<Expr> grid_turns_;  // of each level
-  bool by_level_ = false;         // the grid has an axis for each; these are its symbols
+  bool by_level_ = false;         // whether each level of the loop on grid is an axis of the grid
   Expr block_, tiles_;            // the grid's symbol, and its number of turns
   int64_t persistent_ = 0;
   const Loop* group_ = nullptr;
-  Expr copy_;              // of the role whose copies are the groups
-  AxesNow axes_, shared_;  // the same for all groups: without loops on group
+  Expr copy_;              // the index of the present copy of a role, which is a group
+  AxesNow axes_, shared_;  // where axes stand; `shared_` ignores loops on group
   std::vector<Counter> counters_;
-  std::vector<std::pair<const LoopRegion*, size_t>> path_;  // of regions, and the next number there
+  // Regions around, with the number of the next item in each.
+  std::vector<std::pair<const LoopRegion*, size_t>> path_;
   std::vector<IndexComparison> decided_;  // conditions that hold in the present parts of loops
   std::map<size_t, Tile> tiles_of_;       // by value
-  /// For the part of an axis that scans and folds have in a tile.
+  /// The digits that have their own dimensions, by axis and number of its indices in a tile.
   std::map<std::pair<size_t, int64_t>, std::vector<Digit>> digits_;
-  std::set<size_t> scans_;                 // values
+  std::set<size_t> scans_;                 // values of scans under way
   std::map<size_t, MemoryId> workspaces_;  // by value
   std::map<size_t, OnChip> chips_;         // by value
-  /// Of values that a plain program keeps in memory, those that live in a region.
+  /// For each region of a plain program: the values that live in its memory (in buffers or the
+  /// result).
   std::map<const LoopRegion*, std::vector<size_t>> born_;
-  std::set<size_t> kept_;      // those of them that have their buffers
-  std::vector<size_t> fresh_;  // those that the regions at hand have made, and have in registers
+  std::set<size_t> kept_;      // values that have their buffers now
+  std::vector<size_t> fresh_;  // kept values that this turn has made, and that registers hold too
   std::map<size_t, Places> places_;    // by value
-  std::map<size_t, Expr> sought_;      // by value: the place of the term that a loop has found
+  std::map<size_t, Expr> sought_;      // by value: the place of the term that `seek` has found
   std::map<size_t, ValueId> states_;   // by value: the state that a loop around carries
-  std::map<size_t, ValueId> numbers_;  // of the best values that arg-reductions have as states
+  std::map<size_t, ValueId> numbers_;  // by value: the numbers of an arg-reduction's best values
   std::map<size_t, TaskTile> state_tiles_;
-  std::map<size_t, ValueId> before_;    // and the state before this turn
-  std::map<size_t, uint64_t> nothing_;  // the result of a reduction of no terms
-  /// What a read of a running value, and of its value before, means: its present value in a turn;
-  /// where the parts of a state are brought to the total; and where guarded totals are replaced by
-  /// true ones.
+  std::map<size_t, ValueId> before_;    // the states before this turn
+  std::map<size_t, uint64_t> nothing_;  // the bits of a reduction without terms
+  /// What reading a running value `m`, and `m'`, means at present. InTurn: its values in this turn
+  /// and before. ToTotal: the parts of states are brought to the total. Unguarded: guarded totals
+  /// are replaced by true ones.
   enum class Rescaling : uint8_t { InTurn, ToTotal, Unguarded };
   Rescaling rescaling_ = Rescaling::InTurn;
-  std::map<size_t, Tile> parts_;          // of totals, as threads or lanes had them
-  std::map<size_t, size_t> state_depth_;  // loops that were counted where it began
-  std::set<size_t> parted_;    // running values that lanes and threads have each their own of
-  std::set<size_t> unfolded_;  // states that keep digits of what they fold apart
-  Region front_;               // of the role: its buffers
+  // Of totals: the values that each thread or lane has of its own part.
+  std::map<size_t, Tile> parts_;
+  std::map<size_t, size_t> state_depth_;  // by value: the number of counters when its state began
+  std::set<size_t> parted_;    // running values of which each lane and thread has its own part
+  std::set<size_t> unfolded_;  // states that keep digits of the axes which they fold
+  Region front_;               // statements at the beginning of the role: its buffers
   std::map<const LoopTask*, Gathered> gathered_;
   std::vector<RaisedLoad> raised_;
   std::vector<RuntimeTurn> runtime_turns_;
   std::map<const LoopTask*, MemoryId> buffers_;
-  std::vector<ValueOperand> memo_;                              // of the present body
-  std::map<std::string, std::vector<int64_t>> loaded_extents_;  // by symbol of a computed index
-  std::map<ValueId, ValueId> widened_;                          // f32 of 16-bit values
-  std::map<std::pair<ValueId, DType>, ValueId> rounded_;        // sums of dots, as they are read
-  std::map<ValueId, ValueId> guarded_;  // running values, with 0 in place of nothing
-  std::unordered_map<uint64_t, std::vector<Question>> asked_;  // in this scope, by hash
+  // The values of the steps of the present body.
+  std::vector<ValueOperand> memo_;
+  std::map<std::string, std::vector<int64_t>> loaded_extents_;  // by symbol of a loaded index
+  std::map<ValueId, ValueId> widened_;                          // 16-bit value -> the value in f32
+  // Sum of a dot -> the sum as it is read.
+  std::map<std::pair<ValueId, DType>, ValueId> rounded_;
+  std::map<ValueId, ValueId> guarded_;  // running values with 0 in place of the identity
+  std::unordered_map<uint64_t, std::vector<Question>> asked_;  // values made in this scope, by hash
   uint64_t scope_ = 0;
-  Ring* ring_ = nullptr;        // the innermost around
+  Ring* ring_ = nullptr;        // the innermost ring around
   std::optional<Steps> steps_;  // of the present dot
   // Roles.
   std::vector<Pipe> pipes_;
   std::map<size_t, size_t> pipe_of_;  // by value
-  std::map<size_t, int64_t> flying_;  // dots by value, with their numbers from 1 on
+  std::map<size_t, int64_t> flying_;  // dots in flight, by value, numbered from 1 on
   int64_t started_ = 0;
   std::set<size_t> from_registers_;  // dots in flight whose left factor is a tile in registers
   /// The turn that groups take one after the other.

@@ -5,10 +5,11 @@
 
 namespace braze {
 
-// A placed reduction has its sums in memory: in a buffer, or in that of the result. Each turn of
-// the loop that carries it adds one term where the term says, if that is a place of this instance.
+// A placed reduction keeps its sums in memory: in a buffer, or in the memory of the result. Each
+// turn of the loop that carries it adds one term at the place that the term names, if this place
+// belongs to the instance.
 
-// How much of the axis the first task that reads the value takes in a turn.
+// How many indices of the axis a turn of the first task that reads the value takes; 0: no loop.
 int64_t TreeEmitter::turn_of_reader(size_t value, size_t axis) const {
   std::optional<int64_t> out;
   for (const LoopRegion& phase : tree_.phases)
@@ -45,8 +46,8 @@ bool TreeEmitter::is_there(const LoopTask& store) const {
   });
 }
 
-// Which numbers of places are those of this instance: `lowest..highest`, as they are loaded.
-// Numbers beyond the axis count as its first or last.
+// Notes the places of this instance: `lowest` to `highest`, as numbers of the dtype that is loaded.
+// A number beyond the ends of the axis counts as its first or last place.
 void TreeEmitter::note_places(const LoopTask& task) {
   Places own;
   const DType loaded = task.body.steps[task.body.results[1]].dtype;
@@ -81,7 +82,7 @@ void TreeEmitter::note_places(const LoopTask& task) {
   places_[task.target] = own;
 }
 
-// The sums that live in a region begin in front of what combines them.
+// Begins the sums that live in a region, before the item that combines them.
 void TreeEmitter::begin_placed(const LoopItem& item, const LoopRegion& items) {
   const auto born = born_.find(&items);
   if (born == born_.end()) return;
@@ -94,7 +95,8 @@ void TreeEmitter::begin_placed(const LoopItem& item, const LoopRegion& items) {
                 [&](const LoopTask& task, const auto&) { begin(task); });
 }
 
-// The sums, as they begin. Those in the memory of the result are there.
+// Sets the sums to what they begin with. Sums in the memory of the result have these values
+// already.
 void TreeEmitter::begin_sums(const LoopTask& task) {
   note_places(task);
   const LoopValue& value = tree_.values[task.target];
@@ -130,7 +132,7 @@ void TreeEmitter::begin_sums(const LoopTask& task) {
   forget();
 }
 
-// Where the sums of the tile at hand lie.
+// The coordinates of the sums of this tile in their memory.
 std::vector<Expr> TreeEmitter::place_of_sums(const LoopTask& task, const TaskTile& tile) {
   const LoopValue& value = tree_.values[task.target];
   if (value.storage == Storage::Result) return substituted(store_of(task.target).at, tile);
@@ -139,7 +141,7 @@ std::vector<Expr> TreeEmitter::place_of_sums(const LoopTask& task, const TaskTil
   return place_in_buffer(chips_.at(task.target), at);
 }
 
-// The numbers of the places that terms of a tile have.
+// The numbers of the places that the terms of a tile name.
 ValueOperand TreeEmitter::loaded_places(const LoopTask& task, const TaskTile& tile) {
   const uint32_t step = task.body.results[1];
   const DType dtype = places_.at(task.target).dtype;
@@ -155,7 +157,7 @@ ValueId TreeEmitter::among(const LoopTask& task, const ValueOperand& loaded) {
                        builder_.row(ElementwiseOp::le, {loaded, own.highest})});
 }
 
-// The number of a place, from 0 on.
+// The number of a place, clamped to the places that exist.
 Expr TreeEmitter::clamped(const LoopTask& task, const ValueOperand& loaded) {
   const Places& own = places_.at(task.target);
   const ValueId last = builder_.iota(own.count - 1, {DType::I64, 1, {}});
@@ -211,9 +213,9 @@ void TreeEmitter::add_term(const LoopTask& task, Expr place) {
   axes_ = axes;
 }
 
-// The turns of a loop whose terms this instance takes. If a turn of a loop around holds a constant
-// number of them, the places of all are compared at once; the number of a term among those that are
-// taken is the least after that of the one before.
+// Runs the turns of a loop whose terms belong to this instance. If a turn of a loop around holds a
+// constant number of terms, all their places are compared at once, and a loop takes the matching
+// terms: each turn takes the term with the least number above that of the turn before.
 void TreeEmitter::seek(const Stream& stream) {
   const Loop& loop = stream.loop;
   const size_t axis = loop.levels[0].axis;

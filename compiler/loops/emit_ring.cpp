@@ -1,7 +1,7 @@
 // emit_ring.cpp — streams of plain programs whose factors are made ahead, in a ring of slots on
-// chip: while the threads of a block multiply what one slot holds, they fetch what later turns
-// need. Copies go past the registers, and begin as soon as the first step has read its slot; what
-// is computed waits in registers until the turn has ended.
+// chip. While the threads of a block multiply the contents of one slot, they fetch what later turns
+// need. Copies bypass the registers, and begin as soon as the first step of a turn has read its
+// slot. Computed factors wait in registers until the turn has ended.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@ namespace braze {
 
 namespace {
 
-// The dimension along which a thread has neighbours or, if it has one element, a warp.
+// The dimension along which a thread has neighbours. If a thread has one element, that of a warp.
 size_t fastest(const Layout& layout) {
   for (const Resource resource : {Resource::Register, Resource::Lane})
     for (size_t d = 0; d < layout.rank(); ++d) {
@@ -33,8 +33,8 @@ bool has_matrices(const Loop& loop) {
 
 }  // namespace
 
-// The axes of a value that have several indices in a turn: those along which neighbours are
-// fetched last.
+// The axes of a value that have several indices in a turn. The axis along which threads fetch
+// neighbours comes last.
 std::vector<size_t> TreeEmitter::fetched_axes(size_t value) const {
   const LoopValue& kept = tree_.values[value];
   std::vector<size_t> out;
@@ -46,8 +46,8 @@ std::vector<size_t> TreeEmitter::fetched_axes(size_t value) const {
   return out;
 }
 
-// The tile in which factor `number` of a ring is fetched. Every factor's has a rank of its own, so
-// that their layouts, which plain programs find by extents, differ.
+// The tile in which factor `number` of a ring is fetched. The tiles of different factors have
+// different ranks, because plain programs find layouts by extents and theirs differ.
 TreeEmitter::TaskTile TreeEmitter::fetched_tile(const LoopTask& task, size_t number) {
   TaskTile tile = tile_of({}, axes_);
   Layout layout;
@@ -70,7 +70,7 @@ TreeEmitter::TaskTile TreeEmitter::fetched_tile(const LoopTask& task, size_t num
   return tile;
 }
 
-// The slots of a factor. Rows that a warp reads or writes side by side begin in different banks.
+// Declares the slots of a factor. The rows that a warp accesses together begin in different banks.
 void TreeEmitter::declare_slots(const LoopTask& task, const Loop& loop) {
   constexpr int64_t kAccessBytes = 16;
   const LoopValue& value = tree_.values[task.target];
@@ -81,7 +81,7 @@ void TreeEmitter::declare_slots(const LoopTask& task, const Loop& loop) {
     chip.extents.push_back(extent_of(axis, axes_));
     if (chip.extents.back() > 1) extents.push_back(chip.extents.back());
   }
-  bool along = false;  // the rows of a slot are what is summed
+  bool along = false;  // whether the rows of a slot run along the summed axis
   for_each_task(loop.body, [&](const LoopTask& reader, const auto&) {
     along |= reads_value(reader, task.target) && !value.axes.empty() &&
              contains(reader.over, value.axes.back());
@@ -106,7 +106,7 @@ void TreeEmitter::ring(const Stream& stream) {
   Ring ring{.slots = stream.loop.ring, .matrices = has_matrices(stream.loop), .summed = {axis}};
   ring.exact = tree_.axes[axis].extent.is_multiple_of(length) &&
                stream.low.is_multiple_of(length) && stream.turns.range().min >= 1;
-  // Matrices take zeros beyond the end. Other sums stop there.
+  // Matrix units multiply the zeros beyond the end. Other sums stop at the end.
   const bool whole = ring.exact || ring.matrices;
   ring.turns = builder_.let(
       "turns", whole ? stream.turns : floordiv(max(stream.high - stream.low, 0), length));
@@ -133,7 +133,7 @@ void TreeEmitter::ring(const Stream& stream) {
   }
 }
 
-// A turn of a ring: the slot at hand is read, and others are filled.
+// Makes one turn of a ring: its slot is read, and the slot of a later turn is filled.
 void TreeEmitter::ring_turn(const Stream& stream, const Expr& index) {
   Ring& ring = *ring_;
   const size_t axis = stream.loop.levels[0].axis;
@@ -163,21 +163,23 @@ void TreeEmitter::ring_turn(const Stream& stream, const Expr& index) {
   if (!ring.rest) put(stream, ring, next, fetched);
 }
 
-// The first step has read its slot, so all threads have left the slot before. Steps further inside
-// do not count: they are repeated.
+// Called after a step has read its slot. When the first step has, all threads have left the slot of
+// the turn before, and copies into that slot may begin. Steps in an inner loop do not count,
+// because they are repeated.
 void TreeEmitter::after_step() {
   if (!ring_ || !ring_->after_step || ring_->scope != builder_.scope()) return;
   std::exchange(ring_->after_step, nullptr)();
 }
 
-// Turns after the last one fetch the last once more or, where they may reach beyond it, nothing.
+// Runs `body` in turn `number` of the stream. Numbers beyond the last turn stand for the last turn
+// if all turns are whole; otherwise they fetch nothing.
 void TreeEmitter::in_turn_of(const Stream& stream, const Ring& ring, const Expr& number,
                              const std::function<void()>& body) {
   const auto [axis, length] = stream.loop.levels[0];
   const Expr turn = ring.exact ? min(number, ring.turns - 1) : number;
   in_turn(stream.loop.levels[0], stream.low + turn * Expr(length), /*shared=*/true, [&] {
     axes_[axis].whole = ring.exact;
-    // What holds in the turn that multiplies need not hold in this one.
+    // Conditions that hold in the turn that multiplies need not hold in this one.
     const std::vector<IndexComparison> decided = decided_;
     decided_.resize(std::min(ring.decided, decided.size()));
     forget();
@@ -195,7 +197,7 @@ ValueId TreeEmitter::fetched(const LoopTask& task, const TaskTile& tile, const R
   return without_tail(value, ring.summed, tile, 0);
 }
 
-// What a turn needs of the factors that are computed, in registers.
+// Fetches the computed factors of a turn into registers.
 std::vector<ValueId> TreeEmitter::fetch(const Stream& stream, const Ring& ring,
                                         const Expr& number) {
   std::vector<ValueId> out(ring.tasks.size());
@@ -224,7 +226,7 @@ void TreeEmitter::put(const Stream& stream, const Ring& ring, const Expr& number
       });
 }
 
-// What a turn needs of the factors that are copied.
+// Copies the factors of a turn that need no computation into their slot.
 void TreeEmitter::copy(const Stream& stream, const Ring& ring, const Expr& number) {
   for (size_t i = 0; i < ring.tasks.size(); ++i)
     if (ring.tasks[i]->kind == LoopTask::Kind::Stage)
@@ -236,7 +238,7 @@ void TreeEmitter::copy(const Stream& stream, const Ring& ring, const Expr& numbe
 
 // --- Dots of what slots hold --------------------------------------------------------------------
 
-// By the matrix units of warps: rows x 8 and 8 x columns.
+// A dot on the matrix units of warps.
 void TreeEmitter::multiply_matrices(const LoopTask& task) {
   const LoopValue& value = tree_.values[task.target];
   const TaskTile own = tile_of(value.axes, axes_);
@@ -244,7 +246,7 @@ void TreeEmitter::multiply_matrices(const LoopTask& task) {
     refuse(task.location, "the sums of a dot of mma must be a tile of two axes, and be bound");
   const size_t summed = task.over.back();
   const int64_t depth = extent_of(summed, axes_);
-  // Threads along an axis, and sums that one has side by side.
+  // The number of threads along an axis of the sums.
   const auto threads = [&](size_t d) {
     int64_t out = 1;
     for (const Digit& digit : value.layout->layout.axes[d])
@@ -290,7 +292,8 @@ std::set<size_t> TreeEmitter::axes_of_result(const LoopTask& task, size_t factor
   return out;
 }
 
-// Several steps of a factor that lie side by side in a slot: one load takes them, each is a part.
+// Elements that several steps of a dot read side by side in a slot: one load fetches all of them,
+// and each step takes a part.
 std::optional<ValueId> TreeEmitter::part_of_steps(const OnChip& from, const LoopStep& s,
                                                   const TaskTile& tile) {
   if (!steps_ || !from.slot) return std::nullopt;
@@ -304,7 +307,7 @@ std::optional<ValueId> TreeEmitter::part_of_steps(const OnChip& from, const Loop
   wide.index[name_of(axis)] = begin + position_symbol('d', tile.dims.size(), count);
   const auto at = place_in_buffer(from, substituted(s.at, wide));
   const ValueType type = type_along(at, wide, code_[from.memory].dtype);
-  // A thread has neighbours along one dimension only.
+  // A thread may have neighbours along one dimension only.
   if (!tile.dims.empty() && type.extents[tile.dims.size() - 1] > 1) return std::nullopt;
   auto [loaded, added] = steps_->loaded.try_emplace(from.memory);
   if (added) {

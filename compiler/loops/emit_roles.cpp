@@ -16,8 +16,9 @@ bool TreeEmitter::depends_on_grid(const LoopTask& stage) const {
   });
 }
 
-// The stages of a region whose readers stand in one turn are one channel. A stage that is the same
-// in all turns of the grid is copied once, before these turns.
+// Declares the channels of a region. Stages whose readers stand in one turn share a channel. If
+// instances are persistent, a stage that is the same in all turns of the grid is copied once,
+// before these turns.
 void TreeEmitter::plan_pipes(const LoopRegion& region, int64_t ring, bool in_grid) {
   std::vector<const LoopTask*> each, once, late;
   for (const LoopItem& item : region) {
@@ -51,7 +52,8 @@ void TreeEmitter::plan_pipes(const LoopRegion& region, int64_t ring, bool in_gri
   }
 }
 
-// A box that holds what the groups read in one turn. Its last two axes are a matrix.
+// A field of a channel: the box that holds what all groups read in one turn. Its last two axes are
+// a matrix.
 MemoryId TreeEmitter::field(const LoopTask& stage, Channel& channel) {
   constexpr int64_t kSwizzle = 128;
   const LoopValue& value = tree_.values[stage.target];
@@ -59,7 +61,7 @@ MemoryId TreeEmitter::field(const LoopTask& stage, Channel& channel) {
              .space = MemorySpace::Field,
              .mode = Mode::In,
              .dtype = value.dtype};
-  // The turns of all loops around a stage except those on group.
+  // The turns of all loops around the stage, except those on group.
   std::vector<int64_t> turns(tree_.axes.size());
   for_each_task(grid_->body, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
     if (&task != &stage) return;
@@ -74,8 +76,8 @@ MemoryId TreeEmitter::field(const LoopTask& stage, Channel& channel) {
         turns[axis] > 0 ? turns[axis] : tree_.axes[axis].extent.as_constant().value_or(0);
     if (extent != 1) out.shape.emplace_back(extent);
   }
-  // Rows of a matrix are whole panels. The part of the last panel that a turn does not need is not
-  // read.
+  // The rows of a matrix are whole panels. If a turn does not need all of the last panel, the rest
+  // of it is not read.
   const int64_t panel = kSwizzle / static_cast<int64_t>(size_of(value.dtype));
   if (out.shape.size() >= 2) {
     out.shape.back() = ceildiv(out.shape.back(), panel) * Expr(panel);
@@ -95,7 +97,7 @@ void TreeEmitter::put(Pipe& pipe) {
     const LoopStep& load = stage.body.steps[stage.body.results[0]];
     if (!load.conditions.empty() || load.otherwise.value_or(0) != 0)
       refuse(stage.location, "a copy can have no condition, and must be 0 outside of the tensor");
-    // Positions are those in the field, in the order of the axes of the value.
+    // Positions count in the field, whose axes are in the order of the value's axes.
     TaskTile tile = tile_of({}, shared_);
     size_t d = 0;
     for (const size_t axis : tree_.values[stage.target].axes) {
@@ -150,8 +152,8 @@ MemoryId TreeEmitter::window(const OnChip& from, const std::vector<Expr>& offset
 
 // --- Asynchronous dots --------------------------------------------------------------------------
 
-// The matrix of a factor within the field that holds it, and whether the summed axis is its last
-// axis. `own` becomes the other axis of the factor.
+// The matrix of a factor within its field, and whether its last axis is the summed one. `own` is
+// set to the other axis of the factor.
 std::pair<MemoryId, bool> TreeEmitter::factor_window(const LoopTask& task, size_t factor,
                                                      size_t& own) {
   const LoopStep& s = task.body.steps[task.body.results[factor]];
@@ -185,14 +187,14 @@ std::pair<MemoryId, bool> TreeEmitter::factor_window(const LoopTask& task, size_
   return {window(chip->second, offsets, extents), summed(axes[1])};
 }
 
-// The tile of a dot's left factor.
+// The tile of a dot's left factor, if it is in registers.
 TreeEmitter::TaskTile TreeEmitter::factor_tile(const LoopTask& task) const {
   std::vector<size_t> axes = task.over;
   axes.push_back(tile_of(tree_.values[task.target].axes, axes_).dims[0]);
   return tile_of(axes, axes_);
 }
 
-// The left factor of a dot, in registers.
+// Makes the left factor of a dot in registers.
 ValueId TreeEmitter::left_factor(const LoopTask& task) {
   const uint32_t number = task.body.results[task.swap ? 1 : 0];
   const LoopStep& left = task.body.steps[number];
@@ -203,8 +205,9 @@ ValueId TreeEmitter::left_factor(const LoopTask& task) {
            "the rows of a factor in registers must be declared before the summed axis");
   lay_as_accumulator(factor);
   const ValueId value = full(body(task.body, number, factor), factor, left.dtype);
-  // What is copied of the other factor beyond the end is 0. What is loaded or copied there for this
-  // one is 0 too, and what is computed of that may be anything.
+  // Beyond the end of the summed axis, the other factor is 0, because it is copied. This factor
+  // must be finite there: what is loaded is 0 too, but what is computed from it may be anything, so
+  // it is masked.
   LoopBody only = task.body;
   only.results = {number};
   const std::vector<bool> needed = needed_steps(only);
@@ -247,7 +250,7 @@ void TreeEmitter::start_dot(const LoopTask& task, ValueId factor) {
   dot.contract_a = a_last ? 1 : 0;
   dot.contract_b = b_last ? 1 : 0;
   dot.tf32 = task.tf32;
-  // The sum begins anew in the first turn of all loops that carry it.
+  // The sum begins anew in the first turn of the loops that carry it.
   dot.fresh = true;
   if (carried) {
     dot.c = states_.at(task.target);
@@ -275,10 +278,10 @@ void TreeEmitter::start_dot(const LoopTask& task, ValueId factor) {
     define(task, result, tile);
 }
 
-// All dots in flight get new names. Those that are done are no longer in flight, and what only they
-// read is free.
+// Waits until at most `pending` dots are in flight. All dots in flight get new names, and those
+// that are complete leave the list. What only they read is free.
 void TreeEmitter::wait(int64_t pending) {
-  // The other group multiplies while this group continues with what it has.
+  // From here on, the other group multiplies while this group continues with its results.
   if (group_turn_ && group_turn_->taken && !group_turn_->passed) {
     builder_.append(PassOp{token_, Expr(1) - copy_, group_turn_->item + copy_}, {});
     group_turn_->passed = true;
@@ -308,7 +311,7 @@ void TreeEmitter::wait(int64_t pending) {
     std::erase_if(pipe.readers, [&](int64_t reader) { return reader <= done; });
 }
 
-// Called before the result of a dot is read.
+// Waits for a dot before its result is read.
 void TreeEmitter::settle(size_t value) {
   const auto flying = flying_.find(value);
   if (flying == flying_.end()) return;

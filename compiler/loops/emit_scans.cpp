@@ -4,7 +4,7 @@
 
 namespace braze {
 
-// The place of every axis at a task of the current loop.
+// Where every axis stands, and how long its turns are, at a task inside `loop`.
 TreeEmitter::AxesNow TreeEmitter::axes_at(const LoopTask& task, const Loop& loop) const {
   AxesNow inside = axes_;
   for_each_task(loop.body, [&](const LoopTask& t, const std::vector<const Loop*>& around) {
@@ -16,8 +16,8 @@ TreeEmitter::AxesNow TreeEmitter::axes_at(const LoopTask& task, const Loop& loop
   return inside;
 }
 
-// The digits of an axis along which a scan or fold runs are dimensions of their own, in all tiles
-// that have as much of the axis. Each digit is scanned or folded by itself.
+// An axis along which a scan or fold runs has one dimension for each of its digits, in all tiles
+// that have as many of its indices. Each digit is scanned or folded by itself.
 void TreeEmitter::note_digits(const LoopRegion& phase) {
   digits_.clear();
   if (tree_.roles) return;
@@ -51,8 +51,8 @@ void TreeEmitter::note_digits(const LoopRegion& phase) {
   });
 }
 
-// Every digit is scanned within the digit before it. What came before is the total of the earlier
-// turns, of the earlier elements of outer digits, and so on.
+// Scans each digit by itself. Before an element come the total of the earlier turns, the totals of
+// earlier elements of the outer digits, and the earlier elements of its own digit.
 void TreeEmitter::scan(const LoopTask& task) {
   const TaskTile tile = tile_of(axes_of(task), axes_);
   const DType dtype = state_dtype(task);
@@ -60,7 +60,7 @@ void TreeEmitter::scan(const LoopTask& task) {
   const ElementwiseOp combine = info(task.monoid).combine;
   ValueId value = full(body(task.body, task.body.results[0], tile), tile, body_dtype(task));
   value = rounded(value, dtype);
-  // In a reverse scan, the elements after this one come first.
+  // A reverse scan begins with the elements beyond the end, so these must be the identity.
   if (task.reverse) value = without_tail(value, task.over, tile, info(task.monoid).padding(dtype));
   const auto state = states_.find(task.target);
   const auto along = positions(task.over, tile);
@@ -80,7 +80,7 @@ void TreeEmitter::scan(const LoopTask& task) {
     if (before) state->second = total;
     return;
   }
-  // The totals of each digit, from the innermost outwards.
+  // Each digit is scanned over the totals of the digits inside it, from the innermost outwards.
   std::vector<ValueId> parts;
   for (size_t n = along.size(); n-- > 0;) {
     parts.push_back(scanned(total, along[n], task.exclusive || n + 1 < along.size()));

@@ -10,8 +10,8 @@ namespace braze {
 
 // --- Tiles --------------------------------------------------------------------------------------
 
-// The axes that a task runs over: those of its value and those that it combines; for a store, all
-// that it names.
+// The axes over which a task runs: those of its value and those along which it combines. A store
+// runs over all axes that it names.
 std::vector<size_t> TreeEmitter::axes_of(const LoopTask& task) const {
   std::set<size_t> out(task.over.begin(), task.over.end());
   if (task.makes_value()) {
@@ -52,7 +52,7 @@ TreeEmitter::TaskTile TreeEmitter::tile_of(std::vector<size_t> axes,
   }
   for (size_t axis = 0; axis < tree_.axes.size(); ++axis)
     out.index.insert_or_assign(name_of(axis), axes_now[axis].begin);
-  int64_t weight = 1;  // of a digit in its axis
+  int64_t weight = 1;  // the weight of a digit in its axis
   for (size_t d = out.dims.size(); d-- > 0; weight *= out.extents[d]) {
     if (d + 1 == out.dims.size() || out.dims[d] != out.dims[d + 1]) weight = 1;
     out.index[name_of(out.dims[d])] += position_symbol('d', d, out.extents[d]) * Expr(weight);
@@ -90,7 +90,8 @@ std::vector<Expr> TreeEmitter::substituted(const std::vector<Expr>& at, const Ta
   return out;
 }
 
-// The tile at these coordinates. It has extent 1 along dimensions on which they do not depend.
+// The type of a tile at these coordinates. Its extent is 1 along dimensions on which they do not
+// depend.
 ValueType TreeEmitter::type_along(const std::vector<Expr>& at, const TaskTile& tile,
                                   DType dtype) const {
   ValueType out{dtype, 1, tile.extents};
@@ -107,7 +108,7 @@ ValueType TreeEmitter::type_along(const std::vector<Expr>& at, const TaskTile& t
   return out;
 }
 
-// Tiles in roles have a layout: that of the task, if they have its dimensions.
+// In roles every tile has a layout: that of the task, as far as it has the task's dimensions.
 void TreeEmitter::lay_out(ValueId value, const TaskTile& tile) {
   if (!tree_.roles) return;
   Value& made = code_.values[value.index];
@@ -119,8 +120,8 @@ void TreeEmitter::lay_out(ValueId value, const TaskTile& tile) {
   made.layout = NamedLayout{"", std::move(layout)};
 }
 
-// What consumers compute lies as the sums of their dots do. A tile of rows alone is one column.
-// Of tiles with fewer rows than a unit makes each thread has neighbours.
+// Gives a tile of a consumer the layout that the sums of dots have. A tile with rows alone has one
+// column. If a tile has fewer rows than a matrix unit makes, each thread takes neighbours in a row.
 void TreeEmitter::lay_as_accumulator(TaskTile& tile) const {
   constexpr int64_t kRows = 64, kColumns = 8;
   if (tree_.roles && tile.extents.size() == 1 && tile.extents[0] % kRows == 0) {
@@ -180,11 +181,11 @@ ValueOperand TreeEmitter::body(const LoopBody& body, uint32_t result, const Task
   return memo_[result];
 }
 
-// Values that were made in this region are available.
+// The value of a step. If a task of this region has made an equal value, that is taken.
 ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const TaskTile& tile) {
   if (scope_ != builder_.scope()) forget();
-  // What a turn finds in a buffer of its own, or in a slot, stays there; all else that is read may
-  // change.
+  // A value in a turn's own buffer or slot does not change within the turn. Everything else that
+  // tasks make may change, and is read again.
   const auto chip = s.kind == LoopStep::Kind::Read ? chips_.find(s.source) : chips_.end();
   if (s.kind == LoopStep::Kind::Read && (chip == chips_.end() || states_.contains(s.source)))
     return step(body, s, tile);
@@ -225,7 +226,7 @@ void TreeEmitter::forget() {
   scope_ = builder_.scope();
 }
 
-// What was read of a value before it was made anew.
+// Drops what was read of a value, because the value has been made anew.
 void TreeEmitter::forget_reads(size_t value) {
   for (auto& [hash, questions] : asked_)
     std::erase_if(questions, [&](const Question& q) {
@@ -283,7 +284,7 @@ ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const Ta
     case LoopStep::Kind::Apply:
       break;
   }
-  // Indices are compared directly, without a tile of integers.
+  // Comparisons of indices need no tiles of integers.
   if (const auto compared = comparison_of_indices(body, s)) {
     if (is_decided(*compared)) return ValueOperand::literal(DType::Bool, 1);
     const auto at = substituted({compared->left, compared->right}, tile);
@@ -292,7 +293,7 @@ ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const Ta
   return apply(body, s, tile);
 }
 
-// 16-bit floats are only stored. Arithmetic is in f32 and rounded once.
+// 16-bit floats are for storage only. Arithmetic on them is done in f32 and rounded once.
 ValueOperand TreeEmitter::apply(const LoopBody& body, const LoopStep& s, const TaskTile& tile) {
   const auto dtype_of = [&](size_t i) { return body.steps[s.arguments[i]].dtype; };
   std::vector<ValueOperand> operands;
@@ -343,8 +344,8 @@ ValueOperand TreeEmitter::converted(const ValueOperand& operand, DType from, DTy
   return builder_.row(ElementwiseOp::convert, {operand}, to);
 }
 
-// Elements whose coordinates may leave the tensor are masked. An axis is never negative, and the
-// rule for tails decides where it ends.
+// The condition under which coordinates lie inside the tensor, as far as this is not proven. An
+// axis is never negative, and `before_ends` says where it ends.
 Condition TreeEmitter::inside(const std::vector<Expr>& original, const std::vector<Expr>& at,
                               const Shape& shape) const {
   Condition out;
@@ -357,7 +358,7 @@ Condition TreeEmitter::inside(const std::vector<Expr>& original, const std::vect
   }
   return out;
 }
-// An asynchronous copy is clipped at the ends of the tensor as a whole.
+// The guard of an asynchronous copy, which can only be clipped at the ends of the tensor.
 Guard TreeEmitter::clipped(const std::vector<Expr>& original, const std::vector<Expr>& at,
                            const Shape& shape) const {
   Guard out;
@@ -365,7 +366,7 @@ Guard TreeEmitter::clipped(const std::vector<Expr>& original, const std::vector<
   return out;
 }
 
-// Whether all tiles of the grid along the axis are whole. If turns are dealt in groups, some are
+// Whether all tiles of the grid along the axis are whole. If turns are dealt in groups, some lie
 // beyond the end.
 bool TreeEmitter::ends_with_tiles(size_t axis) const {
   if (!tree_.roles || !grid_) return false;
@@ -377,7 +378,7 @@ bool TreeEmitter::ends_with_tiles(size_t axis) const {
   });
 }
 
-// Of a plain program: which positions of a tile are indices of these axes, where not all are.
+// The axes of the dimensions along which the value has several elements.
 std::vector<size_t> TreeEmitter::axes_along(const ValueType& type, const TaskTile& tile) {
   std::vector<size_t> out;
   for (size_t d = 0; d < type.extents.size(); ++d)
@@ -403,8 +404,8 @@ Condition TreeEmitter::before_ends(const std::vector<size_t>& axes, const TaskTi
   return out;
 }
 
-// On a CPU, lanes beyond the end of an axis are masked, and rows beyond it are a row that exists:
-// nothing needs them.
+// On a CPU, vector lanes beyond the end of an axis are masked. Rows beyond it are not: they compute
+// some existing row again, which nothing reads.
 TreeEmitter::TaskTile TreeEmitter::with_rows_that_exist(TaskTile tile) const {
   if (tree_.roles || code_.warps > 0) return tile;
   for (size_t axis = 0; axis < tree_.axes.size(); ++axis) {
@@ -423,7 +424,7 @@ ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& whole) {
   const TaskTile tile = with_rows_that_exist(whole);
   const auto at = substituted(s.at, tile);
   const Shape& shape = tree_.tensors[s.source].type.shape;
-  // What the tree says: the conditions that hold, or the value outside of the tensor.
+  // The tree states the conditions, or the value outside of the tensor.
   Condition condition = conditions(s.conditions, tile);
   const bool own = !condition.empty();
   if (tree_.roles || (s.conditions.empty() && s.otherwise)) {
@@ -488,7 +489,7 @@ ValueId TreeEmitter::seen_nothing(size_t value, ValueId running) {
                       {rounded(running, dtype), ValueOperand::literal(dtype, nothing->second)});
 }
 
-// While no element was seen, bodies and ratios use 0 in place of the identity.
+// As long as no element was seen, bodies and ratios use 0 in place of the identity.
 ValueId TreeEmitter::guarded(size_t value, ValueId running) {
   const auto [found, added] = guarded_.try_emplace(running, running);
   if (!added) return found->second;
@@ -498,7 +499,7 @@ ValueId TreeEmitter::guarded(size_t value, ValueId running) {
   return found->second = builder_.row(ElementwiseOp::select, {nothing, zero, running});
 }
 
-// The part of a tile that the current task reads, with the dimensions of the task.
+// The part of a tile that the present task reads, with the dimensions of that task.
 ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTile& tile) {
   const LoopValue& value = tree_.values[s.source];
   for (size_t i = 0; i < value.axes.size(); ++i)
@@ -507,7 +508,7 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
                              value.name));
   ValueId out = from.value;
   const ValueType type = code_[out].type;
-  // Every dimension is the same, or was folded, and is then broadcast by its reader.
+  // Nothing changes if every dimension is the same, or was folded and is broadcast by its reader.
   bool same = from.dims.size() == tile.dims.size();
   for (size_t d = 0; same && d < from.dims.size(); ++d)
     same = type.extents[d] == 1 ||
@@ -545,7 +546,7 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
       asked.push_back(std::move(question));
     }
   }
-  // The dimensions by axis. Missing ones have extent 1.
+  // Puts the dimensions in the order of the task. Dimensions that the tile lacks have extent 1.
   ValueType wanted{type.dtype, 1, std::vector<int64_t>(tile.dims.size(), 1)};
   for (size_t d = 0; d < from.dims.size(); ++d) {
     if (part.extents[d] == 1) continue;
@@ -610,8 +611,8 @@ ValueId TreeEmitter::without_tail(ValueId value, const std::vector<size_t>& axes
   return builder_.row(ElementwiseOp::select, {test, value, ValueOperand::literal(dtype, nothing)});
 }
 
-// The state so far, rescaled to the present values of the totals that it was computed from. The
-// state of no element stays as it is, whatever the ratio is.
+// The state multiplied by the ratio, which brings it to the present values of the totals on which
+// it depends. If a total has seen no element yet, the ratio is replaced by 0.
 ValueId TreeEmitter::rescaled(const LoopTask& task, ValueId state, const TaskTile& tile) {
   ValueOperand ratio = body(*task.rescale, task.rescale->results[0], tile);
   const ValueOperand zero = ValueOperand::literal(body_dtype(task), 0);
@@ -630,7 +631,8 @@ void TreeEmitter::rescale(const LoopTask& task) {
   states_[task.target] = rescaled(task, states_.at(task.target), state_tiles_.at(task.target));
 }
 
-// After the loop, the guards are removed where a total has seen no element.
+// The state after the loop. Where a total has seen no element, its guard (0 in its place) is
+// undone.
 ValueId TreeEmitter::last_rescale(const LoopTask& task, ValueId state, const TaskTile& tile) {
   rescaling_ = Rescaling::Unguarded;
   const ValueOperand ratio = body(*task.rescale, task.rescale->results[0], tile);
@@ -647,8 +649,8 @@ ValueId TreeEmitter::last_rescale(const LoopTask& task, ValueId state, const Tas
   return state;
 }
 
-// The digits of its tile that a fold combines in a turn. The rest is combined after the loop:
-// registers before lanes, lanes before warps, warps before blocks.
+// The dimensions of its tile that a fold combines in each turn. The others are combined after the
+// loop: registers before lanes, lanes before warps, warps before blocks.
 std::vector<int64_t> TreeEmitter::folded_in_turn(const LoopTask& task, const TaskTile& tile) const {
   struct Dimension {
     int64_t number;
@@ -667,7 +669,7 @@ std::vector<int64_t> TreeEmitter::folded_in_turn(const LoopTask& task, const Tas
   const bool threads =
       std::any_of(all.begin(), all.end(), [](const Dimension& d) { return is_spread(d.digit); });
   if (unfolded_.contains(task.target)) {
-    // Each lane of a CPU's vector has its own part of a running value.
+    // On a CPU, each lane of a vector has its own part of a running value.
     const bool running = parted_.contains(task.target);
     if (threads)
       std::erase_if(all, [](const Dimension& d) { return is_spread(d.digit); });
@@ -727,7 +729,8 @@ void TreeEmitter::fold(const LoopTask& task) {
   state->second = builder_.row(info(task.monoid).combine, {state->second, value});
 }
 
-// The state with the product that the task's body, whose steps have been made, ends in.
+// Adds to the state the product in which the task's body ends, by one `fma`. The steps of the body
+// have been made before.
 std::optional<ValueId> TreeEmitter::product_added(const LoopTask& task, ValueId state) {
   const LoopStep& product = task.body.steps[task.body.results[0]];
   if (product.dtype != state_dtype(task)) return std::nullopt;
@@ -743,8 +746,8 @@ void TreeEmitter::drop(TaskTile& tile, const std::vector<int64_t>& dims) {
   }
 }
 
-// A loop over what is summed, with a row of sums and products of [m, 1] and [1, n]. Without a unit,
-// a tile of products is summed like others.
+// A dot on vector units: a loop over the summed axes, with one `fma` of [m, 1] and [1, n] tiles.
+// Without a unit, a tile of products is summed as a fold is.
 void TreeEmitter::dot(const LoopTask& task) {
   if (task.unit == Unit::None && !tree_.roles &&
       !positions(task.over, tile_of(axes_of(task), axes_)).empty())
@@ -801,7 +804,7 @@ void TreeEmitter::buffered_stage(const LoopTask& task) {
   const LoopValue& value = tree_.values[task.target];
   const TaskTile tile = tile_of(value.axes, shared_);
   const ValueId copied = full(body(task.body, task.body.results[0], tile), tile, value.dtype);
-  // The axes of the buffer have the order of those of the value.
+  // The buffer has its axes in the order of the value's axes.
   std::vector<Expr> at;
   std::vector<int64_t> extents;
   for (const size_t axis : value.axes)
@@ -819,8 +822,8 @@ void TreeEmitter::buffered_stage(const LoopTask& task) {
   chips_[task.target] = std::move(chip);
 }
 
-// Stores side by side. If one store may overwrite what another reads, all values are computed
-// before the first is stored: an output may take over the memory of an input.
+// Makes stores that stand side by side. If one may overwrite what another reads, all values are
+// computed before the first is stored: an output may take over the memory of an input.
 void TreeEmitter::stores(std::span<const LoopItem> run) {
   const bool together = part_ == Part::All || share_memory(run);
   std::vector<Stored> values;
@@ -840,7 +843,7 @@ void TreeEmitter::stores(std::span<const LoopItem> run) {
   if (together || part_ == Part::All) forget();
 }
 
-// Whether some of the stores side by side read what others write.
+// Whether some of these stores read what others write.
 bool TreeEmitter::share_memory(std::span<const LoopItem> run) const {
   for (const LoopItem& a : run)
     for (const LoopItem& b : run) {
@@ -875,7 +878,7 @@ void TreeEmitter::store(const Stored& stored) {
   } else {
     auto at = substituted(task.at, tile);
     Guard guard{before_ends(tile.dims, tile), {}};
-    // Digits of an axis may lie beyond the end of what it was composed of.
+    // The digits of a composed axis may lie beyond the end of the axis that was composed.
     const Shape& shape = tree_.tensors[task.target].type.shape;
     for (size_t d = 0; tree_.roles && d < at.size(); ++d)
       if (has_digits(task.at[d]) && !proves_in_bounds(task.at[d], shape[d]))
@@ -892,8 +895,9 @@ void TreeEmitter::note_layouts() {
     });
 }
 
-// A value whose layout differs from that of its reader: it is a transposed tile, which is turned. A
-// plain program, which finds layouts by extents, can thus distinguish the two.
+// Makes a transposed tile, for readers with another layout: the value is computed with its two
+// dimensions exchanged and transposed then. A plain program, which finds layouts by extents, can
+// thus distinguish the two layouts.
 void TreeEmitter::turned(const LoopTask& task, const Layout& layout) {
   const TaskTile tile = tile_of(axes_of(task), axes_);
   const DType dtype = body_dtype(task);
@@ -914,7 +918,7 @@ void TreeEmitter::turned(const LoopTask& task, const Layout& layout) {
   define(task, builder_.view(ViewKind::Transpose, value, type, {1, 0}), tile);
 }
 
-// A plain program finds layouts by the extents of tiles.
+// Declares a layout. A plain program finds the layouts of tiles by their extents.
 void TreeEmitter::note_layout(const Layout& layout) {
   for (const std::vector<Digit>& axis : layout.axes)
     for (const Digit& digit : axis) {

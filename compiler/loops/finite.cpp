@@ -12,7 +12,7 @@ namespace braze {
 
 namespace {
 
-// The conditions where a step of a body is finite; nullopt: nothing is known.
+// The conditions under which a step of a body is finite; nullopt if nothing is known.
 using Where = std::optional<std::vector<IndexComparison>>;
 
 class Finite {
@@ -57,7 +57,7 @@ class Finite {
         const Where condition = comparisons(s.arguments[0]);
         return a && condition && is_nothing(s.arguments[2]) ? both(*a, *condition) : std::nullopt;
       }
-      // What is infinite stays so, with its sign.
+      // An infinite operand of these rows gives a result that is infinite with the same sign.
       case ElementwiseOp::convert:
         return argument(0);
       case ElementwiseOp::add: {
@@ -92,7 +92,7 @@ class Finite {
     const auto x = number(i);
     return x && *x > 0 && std::isfinite(*x);
   }
-  // Whether it changes no extreme.
+  // Whether the step is the identity of the fold, which changes no result.
   bool is_nothing(uint32_t i) const {
     return number(i) == (fold_.monoid == Monoid::Max ? -HUGE_VAL : HUGE_VAL);
   }
@@ -102,7 +102,7 @@ class Finite {
     return a;
   }
 
-  // Of which a condition consists, all of which must hold.
+  // The comparisons of which a condition consists. All of them must hold.
   Where comparisons(uint32_t number) const {
     const LoopStep& s = fold_.body.steps[number];
     if (s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::logical_and) {
@@ -113,8 +113,8 @@ class Finite {
     return one ? Where({*one}) : std::nullopt;
   }
 
-  // Whether all conditions hold at some index of the axis that is reduced, whatever the others are:
-  // at its first, its last, or one at which the sides of a condition are equal.
+  // Whether all conditions hold at some index of the reduced axis, whatever the other axes are. It
+  // tries the first index, the last, and those at which the two sides of a condition are equal.
   bool some_index_satisfies(const std::vector<IndexComparison>& where) const {
     if (fold_.over.size() != 1) return false;
     const LoopAxis& axis = tree_.axes[fold_.over[0]];
@@ -156,7 +156,7 @@ class Finite {
   const LoopTask& fold_;
 };
 
-// The node and what it is computed of, up to reductions and memory.
+// A Fusion of the node and of what it is computed from, up to reductions and memory.
 Fusion alone(const LoopForms& forms, NodeId node) {
   const Graph& graph = forms.graph();
   Fusion out;

@@ -20,7 +20,7 @@ int64_t row_major(std::span<const int64_t> at, std::span<const int64_t> shape) {
   return out;
 }
 
-// The part of an axis that the loops around leave: all of it, or what their present turns take.
+// The indices of an axis that the present turns of the loops around take; without loops, all of it.
 struct Range {
   int64_t begin = 0, end = 0;
 };
@@ -57,14 +57,14 @@ class TreeInterpreter {
  private:
   enum class Progress : uint8_t { None, Running, Done };
 
-  /// The state of a value so far.
+  /// The state of a value under computation.
   struct State {
     std::vector<int64_t> shape;
-    HostTensor values, before;       // in the dtype in which it combines, before this turn
+    HostTensor values, before;       // in the dtype in which the value combines; before this turn
     std::vector<Progress> progress;  // of each element
-    std::vector<int64_t> first;      // of an arg-reduction: the index of the value
+    std::vector<int64_t> first;      // of an arg-reduction: the number of the best term
     HostTensor carried;              // of a scan: the total so far, at index 0 of its axis
-    std::optional<uint64_t> none;    // the result of a reduction of no terms
+    std::optional<uint64_t> none;    // the result of a reduction without terms
   };
 
   // --- Loops --------------------------------------------------------------------------------
@@ -79,8 +79,8 @@ class TreeInterpreter {
   }
 
   void run(const Loop& loop) {
-    // The states that begin with this loop. Partial states are combined before the statements after
-    // it run.
+    // The states that begin with this loop. Partial states are combined before the statements that
+    // follow their tasks run.
     std::vector<const LoopTask*> begun;
     size_t split = 0;
     bool last_goes_on = false;
@@ -117,8 +117,8 @@ class TreeInterpreter {
     for (const LoopItem& inner : std::get<Box<Loop>>(item)->body) each_task(inner, visit);
   }
 
-  // The turns of the levels from `level` on; only the last turn of levels whose partial states were
-  // combined (`only_last`).
+  // Runs the turns of the levels from `level` on. With `only_last`, levels whose partial states
+  // were combined run their last turn only.
   void turns(const Loop& loop, size_t level, size_t first, size_t last, bool only_last) {
     if (level == loop.levels.size()) return run(loop.body, first, last);
     const auto [axis, turn] = loop.levels[level];
@@ -155,12 +155,13 @@ class TreeInterpreter {
 
   // --- Bodies -------------------------------------------------------------------------------
 
-  // Steps are computed when they are needed, once for each element.
+  // Evaluates the steps of a body on demand, once for each element.
   struct Evaluation {
     const LoopTask& task;
     const LoopBody& body;
-    bool last_rescale = false;  // from a guarded total to the true one
-    bool guarded = false;       // whether the total was guarded
+    // Whether this is the last rescale, which replaces a guarded total by the true one.
+    bool last_rescale = false;
+    bool guarded = false;  // whether the total was guarded
     std::vector<uint64_t> bits = std::vector<uint64_t>(body.steps.size());
     std::vector<bool> known = std::vector<bool>(body.steps.size());
   };
@@ -192,7 +193,7 @@ class TreeInterpreter {
       if (at[i] < 0 || at[i] >= shape[i]) return false;
     return true;
   }
-  // Indices that were read at run time stay within the tensor, as they do on devices.
+  // Indices that were loaded are clamped to the tensor, as on devices.
   static std::vector<int64_t> clamped(std::vector<int64_t> at, std::span<const int64_t> shape) {
     for (size_t i = 0; i < at.size(); ++i)
       at[i] = std::clamp<int64_t>(at[i], 0, std::max<int64_t>(shape[i] - 1, 0));
@@ -255,7 +256,7 @@ class TreeInterpreter {
     if (progress == Progress::Running) {
       if (!at.task.rescale && at.task.kind != LoopTask::Kind::Compute)
         unfinished("not all of its terms are combined yet");
-      // While a running value has seen no element, bodies use 0 in place of the identity.
+      // As long as a running value has seen no element, bodies use 0 in place of the identity.
       if (s.before)
         bits = state.before.get_bits(element);
       else if (bits == state.none)
@@ -273,7 +274,7 @@ class TreeInterpreter {
 
   // --- Tasks --------------------------------------------------------------------------------
 
-  // All positions of the axes in their ranges, with the last axis fastest.
+  // Visits all positions of the axes in their ranges; the last axis is the fastest.
   template <class Visit>
   void each(const std::vector<size_t>& axes, const std::vector<Range>& ranges, const Visit& visit,
             size_t n = 0) {
@@ -284,8 +285,8 @@ class TreeInterpreter {
       each(axes, ranges, visit, n + 1);
     index_[axis] = now;
   }
-  // Axes that the task does not run over stand at the beginning of their range, which is the index
-  // in loops of single turns.
+  // Sets every axis to the beginning of its range. For an axis over which the task does not run,
+  // loops of single turns leave exactly that index.
   void stand(const std::vector<Range>& ranges) {
     for (size_t i = 0; i < ranges.size(); ++i) index_[i] = ranges[i].begin;
   }
@@ -402,7 +403,7 @@ class TreeInterpreter {
     });
   }
 
-  // The axes that the body or the place depends on.
+  // Stores at all indices of the axes on which the body or the coordinates depend.
   void store(const LoopTask& task) {
     std::vector<size_t> axes;
     const auto note = [&](const Expr& e) {
@@ -467,7 +468,7 @@ class TreeInterpreter {
     const int64_t element = element_of(task);
     const uint64_t before = state.values.get_bits(element);
     if (task.kind == LoopTask::Kind::Arg) {
-      int64_t number = 0;  // of the term; of equal terms the first is the result
+      int64_t number = 0;  // the number of the term; among equal terms the first wins
       for (const size_t axis : task.over)
         number = number * sizes_(tree_.axes[axis].extent) + index_[axis];
       int64_t& first = state.first[static_cast<size_t>(element)];
@@ -482,8 +483,8 @@ class TreeInterpreter {
     state.values.set_bits(element, combine(before, term, 0));
   }
 
-  // Sets the indices of the axes along which the place lies; false if the place is outside of this
-  // turn.
+  // Sets the indices of the axes along which the places lie. Returns false if the place lies
+  // outside of this turn.
   bool go_to_place(const LoopTask& task, Evaluation& at) {
     const uint32_t step = task.body.results[1];
     int64_t extent = 1;
@@ -500,7 +501,7 @@ class TreeInterpreter {
     return true;
   }
 
-  // NaN counts as the greatest and as the least value, and the first of equal values stays.
+  // NaN beats every other value, and the first of equal values stays.
   static bool beats(bool greatest, DType dtype, uint64_t value, uint64_t best) {
     const auto is = [&](ElementwiseOp op, uint64_t a, uint64_t b) {
       return machine_function(op, dtype, DType::Bool)(a, b, 0) != 0;
@@ -516,8 +517,8 @@ class TreeInterpreter {
   std::map<std::string, size_t, std::less<>> axis_of_;
   std::vector<State> states_;   // by value
   std::vector<int64_t> index_;  // of each axis, for the present element
-  std::vector<int> loops_;      // loops around, over each axis
-  // The part of each axis that the loops around leave; and the same without loops on group.
+  std::vector<int> loops_;      // for each axis, how many loops around run over it
+  // The present range of each axis; and the same if loops on group are ignored.
   std::vector<Range> range_, shared_;
   std::vector<size_t> combined_;  // axes along which partial states were just combined
 };

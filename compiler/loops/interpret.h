@@ -1,5 +1,5 @@
-// interpret.h — runs a loop tree, turn by turn, as it is written. The trees that steps make, and
-// the programs that are emitted from trees, are tested against it.
+// interpret.h — runs a loop tree turn by turn, as it is written. Tests compare with it the trees
+// that steps make and the programs that are emitted from trees.
 #pragma once
 
 #include <vector>
@@ -16,10 +16,10 @@ inline constexpr Code kUnfinishedValue{
     "A task of a loop tree reads a value that the loops before it have not finished."};
 }  // namespace codes
 
-/// Runs a sound tree on its tensors, which are given by number; tensors that are written may be
-/// empty before. A task runs over all positions of its tile. Marks change nothing but the order of
-/// sums. It is an error to read a reduction before its loops have ended, unless a rescale accounts
-/// for it.
+/// Runs a sound tree on its tensors, which are given in the order of their numbers. A tensor that
+/// the tree only writes may be empty before. A task runs at all positions of its tile. Marks change
+/// nothing except the order of sums. Reading a reduction before its loops have ended is an error,
+/// unless a rescale accounts for it.
 void interpret(const LoopTree& tree, const Sizes& sizes, std::vector<HostTensor>& tensors);
 
 }  // namespace braze

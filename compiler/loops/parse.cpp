@@ -1,4 +1,4 @@
-// parse.cpp — from text to a loop tree.
+// parse.cpp — reads the text of a loop tree.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -15,13 +15,13 @@ namespace braze {
 
 namespace {
 
-constexpr size_t kMaxDepth = 64;       // of loops
-constexpr size_t kMaxBodyDepth = 200;  // of operations inside each other
+constexpr size_t kMaxDepth = 64;       // nested loops
+constexpr size_t kMaxBodyDepth = 200;  // nested operations
 constexpr size_t kMaxAxes = 64;
 constexpr int64_t kMaxTurn = int64_t{1} << 24;
 constexpr int64_t kMaxMark = 1 << 20;
 
-// A step of the present body, or a literal that waits for its dtype.
+// A step of the present body, or a literal whose dtype is not known yet.
 struct Term {
   uint32_t step = 0;
   std::optional<Scanner> literal;
@@ -67,7 +67,7 @@ class TreeParser {
  private:
   // --- The head -----------------------------------------------------------------------------
 
-  // Checks that the identifier in front can name an axis or a size.
+  // Checks that the next identifier may name an axis or a size.
   std::string_view new_symbol() {
     const std::string_view name = scanner_.peek().text;
     if (scanner_.peek().kind == TokenKind::Identifier && is_reserved_symbol(name))
@@ -422,7 +422,7 @@ class TreeParser {
     return static_cast<uint32_t>(body_->steps.size() - 1);
   }
 
-  // The literal is read again, as text of its dtype.
+  // The step of a term. The text of a literal is read again, now with its dtype.
   uint32_t fixed(const Term& term, DType dtype) {
     if (!term.literal) return term.step;
     Scanner scanner = *term.literal;

@@ -1,4 +1,4 @@
-// print.cpp — from a loop tree to text.
+// print.cpp — writes a loop tree as text.
 #include <algorithm>
 
 #include "compiler/loops/text.h"
@@ -42,7 +42,7 @@ class TreePrinter {
     return out_ + "}\n";
   }
 
-  // The index expression with its `let`s.
+  // The text of a task with its `let`s.
   std::string task(const LoopTask& t) {
     print(t);
     out_.pop_back();
@@ -128,7 +128,7 @@ class TreePrinter {
 
   // --- Bodies -------------------------------------------------------------------------------
 
-  // The steps of a coordinate, by the names that they have in the text.
+  // Replaces the symbols of steps by the names that these steps have in the text.
   Expr renamed(const Expr& e) const { return e.substitute(lets_); }
   std::string coordinates(const std::vector<Expr>& at) const {
     std::vector<Expr> out;
@@ -159,7 +159,7 @@ class TreePrinter {
     return own ? out : out + coordinates(s.at);
   }
 
-  // The text of a step where it is used, between operators that bind as tightly as `around`.
+  // The text of a step where it is used. `around` is how tightly the operator around it binds.
   std::string step(const LoopBody& body, uint32_t number, int around) {
     if (number < named_.size() && !named_[number].empty()) return named_[number];
     const LoopStep& s = body.steps[number];
@@ -171,7 +171,7 @@ class TreePrinter {
       case LoopStep::Kind::Index: {
         const Expr e = renamed(s.at[0]);
         if (s.dtype != DType::I32) return fmt::format("index.{}({})", name(s.dtype), e.to_string());
-        // Only an axis stands for its index; other names are those of values, which are wider.
+        // A name alone means an index only if it is that of an axis.
         const bool axis =
             std::ranges::any_of(tree_.axes, [&](const LoopAxis& a) { return e == a.index(); });
         return axis ? e.to_string() : fmt::format("index({})", e.to_string());
@@ -219,8 +219,8 @@ class TreePrinter {
     return fmt::format("{}({})", word, list);
   }
 
-  // Steps that are operations and are used more than once, and steps that coordinates use, have a
-  // line of their own before the task.
+  // A step gets its own `let` before the task if it is an operation that is used more than once, or
+  // if a coordinate uses it.
   void print_lets(const LoopTask& task) {
     const LoopBody& body = task.body;
     std::vector<int> uses(body.steps.size());
@@ -327,8 +327,8 @@ class TreePrinter {
   }
 
   const LoopTree& tree_;
-  std::vector<std::string> named_;  // steps of the present task that have a line of their own
-  std::unordered_map<std::string, Expr> lets_;  // their symbols in coordinates, by step
+  std::vector<std::string> named_;  // names of the present task's steps that have a `let`
+  std::unordered_map<std::string, Expr> lets_;  // symbols of steps in coordinates -> their names
   std::string out_;
   int depth_ = 0;
 };

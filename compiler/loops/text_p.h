@@ -1,4 +1,4 @@
-// text_p.h — the words of the text of loop trees, which printer and parser share.
+// text_p.h — the words that the printer and the parser of loop trees share.
 #pragma once
 
 #include <string_view>
@@ -22,7 +22,7 @@ inline constexpr std::string_view kComparisons[] = {"<", "<=", ">", ">=", "==", 
 struct InfixRow {
   ElementwiseOp op;
   std::string_view sign;
-  int binds;  ///< how tightly
+  int binds;  ///< how tightly it binds its operands
 };
 inline constexpr int kComparisonBinds = 1, kTermBinds = 2, kFactorBinds = 3;
 inline constexpr InfixRow kInfixRows[] = {
@@ -33,10 +33,10 @@ inline constexpr InfixRow kInfixRows[] = {
     {ElementwiseOp::mul, "*", kFactorBinds},     {ElementwiseOp::div, "/", kFactorBinds}};
 const InfixRow* infix_row(ElementwiseOp op);
 
-/// The operands from this one on have one dtype.
+/// The number of the first operand of `op` from which on all operands have one dtype.
 constexpr size_t first_of_one_dtype(ElementwiseOp op) { return op == ElementwiseOp::select; }
 
-/// For a value whose text states none.
+/// The dtype of the value that `task` makes, if the text states none.
 DType default_dtype(const LoopTask& task);
 
 }  // namespace braze

@@ -1,5 +1,5 @@
-// tile_loops.h — makes a tile program from a Fusion and a Target by a loop tree: build, rules,
-// steps, emission.
+// tile_loops.h — makes the tile program of a Fusion for a Target: it builds the loop tree, lets the
+// rules take steps, and emits the tree.
 #pragma once
 
 #include <map>
@@ -13,34 +13,35 @@
 
 namespace braze {
 
-/// Everything that decides the tile program of a kernel.
+/// Everything on which the tile program of a kernel depends.
 struct TilingRequest {
   const LoopForms& forms;
   const Fusion& fusion;
   const Target& target;
   std::string name;                       ///< of the kernel
-  std::map<NodeId, NodeId> aliases = {};  ///< inputs that an output takes over -> that output
-  /// By node: whether it need not be rounded where the graph says so (ir/graph/reference.h). Null:
-  /// none.
+  std::map<NodeId, NodeId> aliases = {};  ///< inputs -> the outputs that take over their memory
+  /// For each node, whether its value need not be rounded where the graph says so
+  /// (ir/graph/reference.h). Null means that all values are rounded there.
   const std::vector<bool>* relaxed = nullptr;
 };
 
 struct TiledKernel {
   TileProgram program;
-  /// The nodes behind the program's memory parameters, in order: inputs, then outputs; an input
-  /// that an output takes over has none of its own.
+  /// The nodes behind the program's memory parameters, in order: inputs, then outputs. An input
+  /// whose memory an output takes over has no parameter of its own.
   std::vector<NodeId> parameters;
 };
 
-/// The result for a Fusion, or why no loop tree can serve it yet.
+/// The tile program of a Fusion and the tree from which it was emitted.
 struct TreeTiling {
   LoopTree tree;  ///< after the steps
   TiledKernel tiled;
-  /// Why it has no asynchronous products, if it has dots.
+  /// If it has dots that are not asynchronous: the reason.
   std::optional<Refusal> refused = {};
 };
+/// The tile program by the rules, or the reason why they serve no such kernel.
 std::variant<TreeTiling, Refusal> tile_loops(const TilingRequest& request);
-/// Uses steps that the user gave. A fault in them is an error.
+/// The tile program by steps that the user gave. Throws if a step is wrong.
 TreeTiling tile_loops(const TilingRequest& request, const LoopTreeSteps& steps);
 
 }  // namespace braze

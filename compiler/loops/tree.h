@@ -1,14 +1,14 @@
 // tree.h — the loop tree: one kernel as loops over axes, with tasks in them.
 //
 // docs/design/0003-loop-tree.md defines it. A tree says what is computed where, and its marks say
-// what emission makes of it. It is complete in itself: it declares its tensors and values, and
-// bodies name them by number. Its text is exact both ways (text.h), `verify` finds everything that
-// is wrong, `interpret` runs it, `build` makes the first tree of a kernel, and steps are functions
-// from tree to tree.
+// how emission turns it into a tile program. It is complete in itself: it declares its tensors and
+// values, and bodies refer to them by number. text.h prints and parses it without loss, `verify`
+// finds everything that is wrong, `interpret` runs it, and `build_loops` makes the first tree of a
+// kernel. Steps are functions from tree to tree.
 //
-// An axis in an index expression is always the whole index along it, whatever loops stand around.
-// Along each axis, the tile of a task has what a turn of the innermost loop over that axis takes.
-// An axis without a loop around is there as a whole.
+// In an index expression, an axis always means the whole index along it, whatever loops stand
+// around. Along each of its axes, the tile of a task has the indices that one turn of the innermost
+// loop over the axis takes. If no loop runs over the axis, the tile has the whole axis.
 #pragma once
 
 #include <functional>
@@ -41,8 +41,9 @@ struct LoopTensor {
   TensorType type;
   std::vector<Expr> strides = {};  ///< in elements; empty: row-major
   int64_t align = 0;               ///< bytes; 0: the dtype's size
-  bool finite = false;             ///< its elements are, if what they were computed of is
-  NodeId node = {};                ///< the node that it holds, if the tree was made from a graph
+  /// Whether its elements are finite if the values that they were computed from are.
+  bool finite = false;
+  NodeId node = {};  ///< the node that it holds, if the tree was made from a graph
   SourceLocation location = {};
 };
 
@@ -56,33 +57,33 @@ enum class Storage : uint8_t {
 /// What a task computes, at each index of its axes.
 struct LoopValue {
   std::string name;  ///< without %
-  /// A reduction combines in the dtype of its body (a dot with 16-bit factors: f32), and is rounded
-  /// to this dtype where it is read.
+  /// A reduction combines in the dtype of its body (a dot with 16-bit factors combines in f32). Its
+  /// result is rounded to this dtype where it is read.
   DType dtype = DType::F32;
   std::vector<size_t> axes;
   Storage storage = Storage::Registers;
-  /// In a workspace: how many indices of the last axis lie side by side. These panels lie one after
-  /// the other. 0: the axes are in their order.
+  /// For a value in a workspace: how many indices of its last axis lie side by side. These panels
+  /// lie one after the other. 0 means that the value is row-major.
   int64_t panel = 0;
   std::optional<NamedLayout> layout = {};
   NodeId node = {};
 };
 
-/// One step of a body; steps are numbered in order.
+/// One operation of a body. The operations are numbered in order.
 struct LoopStep {
   enum class Kind : uint8_t {
-    Load,      ///< of a tensor at `at`; if `conditions` fail: `otherwise`, or unspecified
-    Read,      ///< of a value, at `at` along its axes
-    Index,     ///< `at[0]` as an integer of `dtype`
+    Load,   ///< of a tensor at `at`; if `conditions` fail, the result is `otherwise` or unspecified
+    Read,   ///< of a value, at the coordinates `at` along its axes
+    Index,  ///< `at[0]` as an integer of `dtype`
     Constant,  ///< `bits` of `dtype`
-    Inside,    ///< bool: all `conditions` hold
-    Apply,     ///< `op` of earlier steps
+    Inside,    ///< a bool: whether all `conditions` hold
+    Apply,     ///< `op`, applied to earlier steps
   };
   Kind kind = Kind::Apply;
   DType dtype = DType::F32;
-  size_t source = 0;          ///< Load: the tensor; Read: the value
-  bool before = false;        ///< Read: its value before this turn of its loop
-  std::vector<Expr> at = {};  ///< over axes, sizes, and "e<k>", the integer of step k
+  size_t source = 0;    ///< Load: the tensor; Read: the value
+  bool before = false;  ///< Read: whether it reads the value from before this turn of its loop
+  std::vector<Expr> at = {};  ///< over axes, sizes, and "e<k>", the integer result of step k
   std::vector<RangeCondition> conditions = {};
   /// Load without conditions: the value of elements outside of the tensor.
   std::optional<uint64_t> otherwise = {};
@@ -92,13 +93,13 @@ struct LoopStep {
   friend bool operator==(const LoopStep&, const LoopStep&) = default;
 };
 
-/// An expression over the rows of the op table, or several expressions that share steps.
+/// One expression over the rows of the op table, or several expressions that share steps.
 struct LoopBody {
   std::vector<LoopStep> steps;
-  std::vector<uint32_t> results;  ///< steps
+  std::vector<uint32_t> results;  ///< numbers of steps
 };
 
-/// How partial states of parallel turns are combined; always in the order of the turns.
+/// How the partial states of parallel turns are combined. The order is always that of the turns.
 enum class Combine : uint8_t { None, Rank, Ticket, Phase };
 enum class Unit : uint8_t { None, Fma, Mma, Wgmma };
 
@@ -110,7 +111,7 @@ struct LoopTask {
     Arg,      ///< the index along `over` at which the body is greatest or least
     Scan,     ///< the body, combined with all elements before it along `over`
     Dot,      ///< the sum over `over` of the product of the two results of the body
-    Place,    ///< terms (result 0), combined with result 2, at the place that result 1 names
+    Place,    ///< result 2, combined with terms (result 0) at the place to which result 1 points
     Stage,    ///< a copy of the body, which is a load
     Store,    ///< stores the body to a tensor
   };
@@ -125,14 +126,15 @@ struct LoopTask {
   bool reverse = false, exclusive = false;  ///< Scan
   std::vector<size_t> along;                ///< Place: the axes whose digits form a place
   // Marks.
-  std::optional<LoopBody>
-      rescale;  ///< the factor by which the state is multiplied before each turn
+  /// The factor by which the state is multiplied before each turn.
+  std::optional<LoopBody> rescale;
   Combine combine = Combine::None;
   Unit unit = Unit::None;
-  bool swap = false;  ///< the right factor's own axis is the rows of the unit
+  bool swap = false;  ///< whether the rows of the unit are the right factor's own axis
   bool tf32 = false;
-  bool unrounded = false;  ///< Fold: the products that it sums may be added before they are rounded
-  int64_t ahead = 0;       ///< number of turns that it runs early
+  /// Fold: whether it may add the products that it sums before they are rounded.
+  bool unrounded = false;
+  int64_t ahead = 0;  ///< number of turns that it runs early
   // Marks of a store.
   std::optional<Layout> layout = {};  ///< of the stored tensor
   CacheHint cache = CacheHint::None;
@@ -155,7 +157,7 @@ struct LoopLevel {
 /// The part of the machine that takes the turns of a parallel loop.
 enum class Machine : uint8_t { None, Grid, Rank, Group, Member };
 
-/// How the turns of a grid's loops are numbered: section 5 of 0003.
+/// How the turns of the loops on grid are numbered (0003, section 5).
 struct Deal {
   enum class Order : uint8_t { Rows, Columns, Band, Grouped, Longest, Persistent };
   Order order = Order::Rows;
@@ -168,28 +170,30 @@ using LoopItem = std::variant<LoopTask, Box<Loop>>;
 using LoopRegion = std::vector<LoopItem>;
 
 struct Loop {
-  bool parallel =
-      false;  ///< whether no turn needs another; else the turns carry the state of tasks
+  /// Whether the turns may run at the same time. Otherwise they carry the states of tasks.
+  bool parallel = false;
   std::vector<LoopLevel> levels;  ///< the outermost first
   Machine on = Machine::None;
-  /// For a loop over one level: where its axis begins and ends. In these bounds, an axis stands for
-  /// the beginning of its present turn and "<axis>.end" for its end; loops on group do not count.
+  /// For a loop over one level: where the range of its axis begins and ends. In these bounds, an
+  /// axis means the beginning of its present turn, and "<axis>.end" its end. Loops on group do not
+  /// count.
   std::optional<std::pair<Expr, Expr>> bounds = {};
   bool down = false;  ///< whether it runs from the last turn to the first
   // Marks.
-  int64_t ring = 0;    ///< number of slots for the stages inside
+  int64_t ring = 0;    ///< number of slots for the copies inside
   int64_t unroll = 0;  ///< number of turns that are unrolled
-  bool turns = false;  ///< groups start their dots one after the other
-  bool seek = false;   ///< turns whose terms are placed elsewhere are left out
+  bool turns = false;  ///< whether the groups start their dots one after the other
+  /// Whether turns are left out whose terms have their places in other turns of the loops around.
+  bool seek = false;
   std::vector<Deal> deal = {};
-  std::vector<IndexComparison> parts =
-      {};  ///< conditions; emission cuts the loop where they become decided
+  /// Conditions. Emission cuts the loop where they become decided.
+  std::vector<IndexComparison> parts = {};
   LoopRegion body = {};
   SourceLocation location = {};
 };
 
-/// Stages are the work of one role, and everything else that of another. Each number is the
-/// registers of a thread.
+/// One role does the work of all stages, and another role does everything else. Each number is how
+/// many registers a thread of the role has.
 struct LoopRoles {
   int64_t stages = 0, rest = 0;
 };
@@ -202,39 +206,42 @@ struct LoopTree {
   std::vector<LoopValue> values;
   std::string target;  ///< empty: no target in particular
   std::optional<LoopRoles> roles = {};
-  int64_t registers = 0;  ///< of a thread at most, without roles; 0: as many as the block leaves
+  /// The most that a thread has in a tree without roles. 0: as many as the size of the block
+  /// allows.
+  int64_t registers = 0;
   std::vector<LoopRegion> phases;
 };
 
 /// The dtype in which a task combines or computes.
 DType body_dtype(const LoopTask& task);
-/// The number of the step for which the symbol "e<k>" of a coordinate stands. No size has such a
-/// name.
+/// The number k if `symbol` is "e<k>", which stands for the result of step k in coordinates. No
+/// size has such a name.
 std::optional<uint32_t> loaded_step(std::string_view symbol);
-/// The symbol of step k in coordinates.
+/// The symbol "e<k>" for step k. Its value is less than `limit`.
 Expr loaded_symbol(uint32_t step, int64_t limit = int64_t{1} << 47);
-/// "<axis>.end" in the bounds of a loop.
+/// The symbol "<axis>.end", which the bounds of a loop may use.
 Expr end_symbol(const LoopAxis& axis);
 
-/// What a step compares, if it compares two indices, or an index and a constant.
+/// The comparison that step `s` makes, if it compares two indices, or an index and a constant.
 std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const LoopStep& s);
 
-/// The dtype in which a placed reduction has its sums. Terms that replace each other stay as they
-/// are.
+/// The dtype in which a placed reduction keeps its sums. Terms that replace each other keep their
+/// own.
 DType sums_dtype(const LoopTask& task);
 
-/// Whether a ring of the loop right around has slots for what the task makes: a copy or, in a tree
-/// without roles, a value on chip that is computed of nothing that the kernel made before.
+/// Whether a ring of the innermost loop around the task provides slots for what the task makes. It
+/// does for a copy and, in a tree without roles, for a value on chip that is computed from memory
+/// alone.
 bool is_made_ahead(const LoopTree& tree, const LoopTask& task);
 
 /// Whether the task is a sum of floats whose body ends in a product.
 bool sums_products(const LoopTask& task);
 
-/// Equal steps have equal hashes.
+/// The hash of a step. Equal steps have equal hashes.
 uint64_t hash_of(const LoopStep& step);
-/// For each step, whether results or coordinates need it.
+/// For each step: whether a result or a coordinate depends on it.
 std::vector<bool> needed_steps(const LoopBody& body);
-/// Removes steps that neither results nor coordinates need.
+/// Removes the steps on which no result and no coordinate depends.
 void remove_dead_steps(LoopBody& body);
 
 /// Calls `visit` for every task, with the loops around it, the outermost first.

@@ -1,16 +1,16 @@
-// verify.cpp — the rules of loop trees.
+// verify.cpp — checks the rules of loop trees:
 //
-//   L1  names are unique, and numbers refer to what exists; one task makes a value, before it is
-//   read
+//   L1  names are unique, and numbers refer to what exists; exactly one task makes a value, and it
+//       stands before all that read the value
 //   L2  the operands of a row have one dtype, which the row takes; results fit their destination
 //   L3  an access has a coordinate for each axis, over axes, sizes and integer steps before it
-//   L4  a task's body is at one index of the task's own axes, and of loops of single turns around
+//   L4  a body depends only on the task's own axes and on those of loops of single turns around it
 //   L5  the turn of a loop divides the turn of the loop around it over the same axis
 //   L6  tiles have constant extents: an axis of a task without a loop around it is constant
 //   L7  rank stands directly in grid, group in rank or grid; only parallel loops have a machine
-//   L8  a sum over the axis of a parallel loop has `combine`, and the loop is on grid or on rank
+//   L8  a reduction over the axis of a parallel loop has `combine`, and the loop is on grid or rank
 //   L9  a loop's bounds are over axes of the loops around it
-//   L10 marks stand where they have a meaning
+//   L10 marks stand only where they have a meaning
 //   L11 only values that are rescaled read a running value
 #include "compiler/loops/verify.h"
 
@@ -103,7 +103,7 @@ class TreeChecker {
                        [&](const std::string& name) { return sizes_.contains(name); });
   }
 
-  // So that the checks that follow can rely on them.
+  // Checks the numbers in a region, so that the checks that follow can rely on them.
   void check_numbers(const LoopRegion& region) {
     for (const LoopItem& item : region) {
       if (const auto* loop = std::get_if<Box<Loop>>(&item)) {
@@ -363,7 +363,8 @@ class TreeChecker {
            fmt::format("{} is not defined on {}", name(s.op), name(dtype.value_or(s.dtype))));
   }
 
-  // Over axes, sizes, and integer steps of `body` before step `limit`.
+  // A coordinate is an expression over axes, sizes, and integer steps of `body` before step
+  // `limit`.
   void check_coordinate(const Expr& e, const LoopBody* body, uint32_t limit) {
     for (const std::string& name : e.symbols()) {
       if (sizes_.contains(name) || axis_named(name) < tree_.axes.size()) continue;
@@ -439,7 +440,7 @@ class TreeChecker {
              "the ratio does not have the dtype in which the state is combined");
   }
 
-  // The axes along which the body of a task may vary, inside of its tile.
+  // Checks that the body varies only along axes that the tile of the task has.
   void check_tile(const LoopTask& task) {
     std::set<size_t> own(task.over.begin(), task.over.end());
     std::set<std::string> used;
@@ -478,7 +479,7 @@ class TreeChecker {
     }
   }
 
-  // The loops around over which partial states are combined.
+  // Checks the loops around over which the partial states of a task are combined.
   void check_state(const LoopTask& task) {
     if (!task.has_state()) return;
     bool combined = false;
@@ -537,7 +538,7 @@ class TreeChecker {
     std::string context;
   };
 
-  // Whether a task stands in the loops that combine the state of another task.
+  // Whether the reader stands in the loops whose turns still combine the value.
   bool inside_of(const ReadOfValue& read) const {
     const LoopTask* maker = made_[read.value];
     if (!maker || !maker->has_state() || maker->combine != Combine::None) return false;
@@ -569,7 +570,7 @@ class TreeChecker {
   std::vector<Diagnostic> findings_;
   std::set<std::string> sizes_;
   std::vector<const Loop*> around_;
-  std::vector<const LoopTask*> made_;  // by value; null: not yet
+  std::vector<const LoopTask*> made_;  // the task that makes each value; null if none was found yet
   std::map<const LoopTask*, std::vector<const Loop*>> places_;
   std::vector<ReadOfValue> reads_;
   size_t stages_ = 0;

@@ -1,4 +1,5 @@
-// verify.h — every way in which a loop tree can be wrong: rules L1 to L12 of verify.cpp.
+// verify.h — finds every way in which a loop tree can be wrong; verify.cpp lists the rules L1 to
+// L11.
 #pragma once
 
 #include <vector>
@@ -7,7 +8,7 @@
 
 namespace braze {
 
-/// Everything wrong with `tree`; empty if it is sound. Never throws.
+/// Everything that is wrong with `tree`; the list is empty if the tree is sound. Never throws.
 std::vector<Diagnostic> verify(const LoopTree& tree);
 
 }  // namespace braze
