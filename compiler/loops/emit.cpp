@@ -200,9 +200,9 @@ void TreeEmitter::grid_parts(size_t n) {
   const auto level = std::find_if(grid_->levels.begin(), grid_->levels.end(),
                                   [&](const LoopLevel& l) { return is_tail(part, l.axis); });
   if (tree_.roles || level == grid_->levels.end())
-    refuse(
-        grid_->location,
-        "this part of the loop on grid has no emission: tiles reach beyond the ends of its axes");
+    refuse(grid_->location,
+           "a part of the loop on grid must say that an axis of the loop has not ended, in a tree "
+           "without roles");
   const Expr end = axes_[level->axis].begin + level->turn;
   builder_.if_then(
       {{end, IndexComparison::Kind::Le, part.right}},
@@ -248,7 +248,7 @@ void TreeEmitter::deal(const Expr& number) {
       turn[n - 1] = rest;
       break;
     case Deal::Order::Band: {
-      if (n < 2) refuse(grid_->location, "bands are those of two levels");
+      if (n < 2) refuse(grid_->location, "the order `band` needs a loop over two levels");
       if (n > 2) {
         const Expr both = grid_turns_[0] * grid_turns_[1];
         rest = floordiv(number, both);
@@ -835,7 +835,9 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   const bool running = read_in(loop.body, task.target) || task.rescale;
   const bool parted = running && keeps_parts(task, loop);
   if (is_arg && (running || tree_.roles))
-    refuse(task.location, "arg-reductions are for plain programs, and are read behind their loop");
+    refuse(
+        task.location,
+        "an arg-reduction must be in a plain program, and only tasks after its loop can read it");
   TaskTile tile = tile_of(axes_of(task), inside);
   // A dot without a unit is summed like a fold of products.
   const bool summed_dot = task.kind == LoopTask::Kind::Dot && task.unit == Unit::None &&

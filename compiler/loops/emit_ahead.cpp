@@ -56,10 +56,9 @@ void TreeEmitter::in_late_turn(const Stream& stream, const Expr& index,
 void TreeEmitter::stream_ahead(const Stream& stream, const LoopTask& late) {
   const LoopRegion& items = stream.loop.body;
   if (!stream.nonempty || !counters_.empty())
-    refuse(
-        stream.loop.location,
-        "a loop with a task that runs ahead must surely have a turn, and must not stand inside of "
-        "a loop whose turns channels count");
+    refuse(stream.loop.location,
+           "a loop with a task that runs ahead must surely have a turn, and must not stand inside "
+           "a loop whose turns channels count");
   const auto pipes = [&](bool of_late, const std::function<void(Pipe&)>& visit) {
     for (Pipe& pipe : pipes_)
       if (pipe.region == &items && is_late(items, *pipe.stages.front()) == of_late) visit(pipe);

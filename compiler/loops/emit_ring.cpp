@@ -243,7 +243,7 @@ void TreeEmitter::multiply_matrices(const LoopTask& task) {
   const LoopValue& value = tree_.values[task.target];
   const TaskTile own = tile_of(value.axes, axes_);
   if (own.dims.size() != 2 || !value.layout)
-    refuse(task.location, "the sums of a dot of mma must be a tile of two axes, and be bound");
+    refuse(task.location, "the sums of an mma must be a tile of two axes with a bound layout");
   const size_t summed = task.over.back();
   const int64_t depth = extent_of(summed, axes_);
   // The number of threads along an axis of the sums.
@@ -256,7 +256,7 @@ void TreeEmitter::multiply_matrices(const LoopTask& task) {
   const DotLayouts layouts = warp_dot_layouts(own.extents, {threads(0), threads(1)},
                                               value.layout->layout.axes[1].back().extent);
   if (!(layouts.sums == value.layout->layout) || depth != layouts.left.extent(1))
-    refuse(task.location, "the sums of a dot of mma do not lie as its unit has them");
+    refuse(task.location, "the layout of the sums of an mma is not that of the unit");
   for (const Layout& layout : {layouts.sums, layouts.left, layouts.right}) note_layout(layout);
   const auto factor = [&](size_t d) {
     TaskTile tile = tile_of({}, axes_);

@@ -246,10 +246,10 @@ class TreeInterpreter {
       fail(codes::kUnfinishedValue, why, {.node = "%" + value.name});
     };
     if (state.progress.empty() && checked_numel(state.shape) == 0) return kNoBits;
-    if (state.progress.empty()) unfinished("no loop before this made it");
+    if (state.progress.empty()) unfinished("no earlier loop made it");
     const int64_t element = row_major(clamped(std::move(place), state.shape), state.shape);
     const Progress progress = state.progress[static_cast<size_t>(element)];
-    if (progress == Progress::None) unfinished("the loops before did not make it at this index");
+    if (progress == Progress::None) unfinished("the earlier loops did not make it at this index");
     if (!state.first.empty())
       return constant_bits_int(value.dtype, state.first[static_cast<size_t>(element)]);
     uint64_t bits = state.values.get_bits(element);

@@ -405,7 +405,7 @@ class TreeParser {
 
   Monoid monoid() {
     const auto found = parse_monoid(scanner_.peek().text);
-    if (!found) scanner_.fail_here("expected what combines: sum, prod, max, min, and, or");
+    if (!found) scanner_.fail_here("expected a monoid: sum, prod, max, min, and, or");
     scanner_.next();
     return *found;
   }

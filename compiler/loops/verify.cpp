@@ -46,8 +46,9 @@ class TreeChecker {
     context_.clear();
     where_ = {};
     expect(!tree_.phases.empty(), "L1", "the tree has no phase; it needs at least one");
-    expect(!tree_.roles || tree_.registers == 0, "L10",
-           "roles say how many registers their threads have");
+    expect(
+        !tree_.roles || tree_.registers == 0, "L10",
+        "a tree with roles cannot have `registers`: its roles say how many registers a thread has");
     expect(!tree_.roles || stages_ > 0, "L10",
            "there is no stage, so a role for copies would have nothing to do");
     for (size_t v = 0; v < made_.size(); ++v)

@@ -532,10 +532,11 @@ TEST(Windows, AreNotCopiedWhereBoxesCannotBeThem) {
                           const std::string& fill) {
     return product_of_windows(extent, channels, stride, fill, "refusal");
   };
-  EXPECT_NE(refusal(28, 128, 1, "1").find("a factor is not 0 outside of its memory"),
+  EXPECT_NE(refusal(28, 128, 1, "1").find("a factor must be 0 outside of its tensor"),
             std::string::npos);
   EXPECT_NE(refusal(27, 128, 2, "0").find("a factor is read with strides"), std::string::npos);
-  EXPECT_NE(refusal(56, 96, 2, "0").find("a factor goes on behind the end of what is summed"),
+  EXPECT_NE(refusal(56, 96, 2, "0")
+                .find("the memory of a factor continues beyond the end of the summed axis"),
             std::string::npos);
 }
 

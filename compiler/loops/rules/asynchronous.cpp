@@ -17,7 +17,7 @@ std::set<size_t> axes_of_factor(const LoopTree& tree, const LoopTask& dot, size_
   return axes_used(tree, with_factor(dot, factor));
 }
 
-// Whether all of an axis runs through a box.
+// Whether a box can hold all indices of an axis.
 static bool is_box_along(const LoopTree& tree, const LoopStep& load, size_t axis) {
   const auto extent = tree.axes[axis].extent.as_constant();
   std::vector<Expr> at;
@@ -33,12 +33,14 @@ std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
   const auto size = static_cast<int64_t>(size_of(type.dtype));
   if (!load.conditions.empty()) return no_rule("a factor is read under conditions");
   if (load.otherwise.value_or(0) != 0)
-    return no_rule("a factor is not 0 outside of its memory, as copies make it");
+    return no_rule(
+        "a factor must be 0 outside of its tensor, as copies make it, but has another value");
   if (type.shape.rank() == 0 || type.shape.rank() > kMostRank)
     return no_rule("a factor has too many dimensions for an asynchronous copy");
   if (!(type.shape[type.shape.rank() - 1] * size).is_multiple_of(kCopiedRowBytes))
-    return no_rule("rows of a factor are no multiple of 16 bytes");
-  // Each coordinate is one axis, at most one tiled one in each; or several are the digits of one.
+    return no_rule("the rows of a factor are not multiples of 16 bytes");
+  // Each coordinate may vary along at most one tiled axis, and either contains it without a factor
+  // or has its digits in the form of a box.
   for (const Expr& e : load.at) {
     size_t along = 0;
     for (const std::string& symbol : e.symbols()) {
@@ -52,13 +54,15 @@ std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
     }
     if (along > 1) return no_rule("a factor is read along two axes in one dimension");
   }
-  // What a turn copies beyond the axis' end is 0, or there is nothing.
+  // Beyond the end of the summed axis, a copy must find the end of the tensor, which gives 0, or
+  // turns must be whole.
   for (size_t d = 0; d < load.at.size(); ++d) {
     const LoopAxis& axis = tree.axes[summed];
     if (!load.at[d].uses(axis.name)) continue;
     const bool ends = load.at[d] == axis.index() && type.shape[d] == axis.extent;
     const bool whole = turn > 0 && axis.extent.is_multiple_of(turn);
-    if (!ends && !whole) return no_rule("a factor goes on behind the end of what is summed");
+    if (!ends && !whole)
+      return no_rule("the memory of a factor continues beyond the end of the summed axis");
   }
   return std::nullopt;
 }

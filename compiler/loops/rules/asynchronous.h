@@ -1,5 +1,5 @@
-// asynchronous.h — what rules for dots on asynchronous matrix units ask of a tree: factors that
-// copies fetch while others multiply.
+// asynchronous.h — what the rules for dots on asynchronous matrix units (products.cpp, dots.cpp)
+// share: their figures, and whether bulk copies can fetch a factor.
 #pragma once
 
 #include <optional>
@@ -11,20 +11,20 @@
 namespace braze {
 
 namespace asynchronous {
-inline constexpr int64_t kGroupRows = 64;    ///< of the unit
-inline constexpr int64_t kGroups = 2;        ///< of warps that multiply
-inline constexpr int64_t kPanelBytes = 128;  ///< of a row of what is copied
-inline constexpr int64_t kSlab = 64;         ///< columns of a result that leave together
+inline constexpr int64_t kGroupRows = 64;    ///< rows that the unit multiplies at once
+inline constexpr int64_t kGroups = 2;        ///< groups of warps that multiply
+inline constexpr int64_t kPanelBytes = 128;  ///< bytes of a row of a copied panel
+inline constexpr int64_t kSlab = 64;         ///< columns of a result that are stored together
 }  // namespace asynchronous
 
-/// A dot with one of its factors alone.
+/// The task of a dot, with this one of its factors as the only result.
 LoopTask with_factor(const LoopTask& dot, size_t factor);
-/// What axes index one of its factors.
+/// The axes along which this factor of the dot varies.
 std::set<size_t> axes_of_factor(const LoopTree& tree, const LoopTask& dot, size_t factor);
 
-/// Why copies in bulk cannot fetch what is loaded by boxes along the axes in `tiled`. Behind the
-/// end of the axis `summed` must be nothing that is copied with it: it is copied `turn` by `turn`,
-/// or by what is not known yet (0).
+/// The reason why bulk copies cannot fetch what `load` reads, as boxes along the axes in `tiled`.
+/// The axis `summed` is copied in turns of `turn` indices (0: not known yet). No data may lie
+/// behind its end, because the last turn would copy it.
 std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
                                      const std::set<size_t>& tiled, size_t summed, int64_t turn);
 

@@ -8,9 +8,9 @@ namespace braze {
 
 namespace {
 
-// An axis that is too short for the lanes of a warp, along which everything that is read is
-// constant or continues from the outer axis. Joined with it, stores are as long as they can be, and
-// a few lanes read the same element.
+// Whether the inner axis is too short for the lanes of a warp, and everything that is read either
+// is constant along it or continues from the outer axis. If both axes are joined, stores run over
+// whole warps, and a few lanes read the same element.
 bool is_short_digit(const LoopTree& tree, size_t outer, size_t inner) {
   const auto extent = tree.axes[inner].extent.as_constant();
   if (!extent || *extent >= kWarpThreads) return false;
@@ -31,7 +31,7 @@ bool is_short_digit(const LoopTree& tree, size_t outer, size_t inner) {
 }  // namespace
 
 void collapse_axes(Scheduled& out, const std::vector<size_t>& nest) {
-  // From the inside outwards: the joined axis is the inner axis of the next pair.
+  // From the inside outwards, because a joined axis is the inner axis of the next pair.
   std::vector<std::string> names;
   for (const size_t axis : nest) names.push_back(out.tree.axes[axis].name);
   for (size_t i = names.size(); i-- > 1;) {

@@ -1,5 +1,6 @@
-// dots.cpp — sums of what dots make: one walk over the axis along which they are summed, by other
-// dots or by folds, in which what the first dots make is a tile that never leaves the instance.
+// dots.cpp — the rule for cascades: dots or folds that sum results of other dots. One walk over the
+// summed axis makes them, and the result of the first dots is a tile that never leaves the
+// instance.
 //
 // The rows of all dots are along one parallel axis, the walk goes along another axis, and their
 // other axes are whole. Reductions along the walk join it by the online rule.
@@ -13,12 +14,12 @@ namespace braze {
 
 namespace {
 
-// Figures for asynchronous dots.
+// Figures of asynchronous dots.
 using asynchronous::kGroupRows;
 using asynchronous::kGroups;
 using asynchronous::kPanelBytes;
 using asynchronous::kSlab;
-constexpr int64_t kMostTurn = 128;  // of the walk
+constexpr int64_t kMostTurn = 128;  // indices of a turn of the walk
 constexpr int64_t kSlots = 2;       // of the ring
 constexpr int64_t kCopyRegisters = 24, kGroupRegisters = 240;
 constexpr int64_t kMostGrouped = 8;
@@ -35,7 +36,7 @@ LoopName name_of(const LoopTree& tree, const Loop& loop) {
   return out;
 }
 
-// A dot, and which of its factors has the rows.
+// A dot, and the number of the factor that has the rows.
 struct CascadeDot {
   const LoopTask* task;
   size_t rows_factor;
@@ -45,8 +46,9 @@ struct CascadeDot {
 struct Cascade {
   std::vector<size_t> nest;  // parallel axes around all, the outermost first
   size_t rows = 0, walk = 0;
-  std::set<size_t> around;       // of what the first dots make: summed as well, one by one
-  std::vector<CascadeDot> dots;  // in order
+  // Other summed axes of the first dots' results, which run one by one.
+  std::set<size_t> around;
+  std::vector<CascadeDot> dots;  // in the order of the tree
 };
 
 bool is_load(const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }
@@ -68,16 +70,16 @@ std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree) {
       sums.push_back(&task);
   });
   if (dots.empty()) return no_rule("there is no dot");
-  // The walk: what the last sums of what the first dot makes.
+  // The walk goes along the axis of the first dot's result over which the last such sum runs.
   const auto& made = tree.values[dots.front()->target].axes;
   std::optional<size_t> walk;
   for (const LoopTask* sum : sums)
     for (const size_t axis : sum->over)
       if (contains(made, axis)) walk = axis;
-  if (!walk) return no_rule("nothing sums along an axis of what the first dot makes");
+  if (!walk) return no_rule("no sum runs along an axis of the first dot's result");
   out.walk = *walk;
-  // Rows: the longest parallel axis, of such the innermost, that each dot has in one of its
-  // factors.
+  // The rows are the longest parallel axis that each dot has in exactly one of its factors; among
+  // equals, the innermost.
   std::optional<size_t> rows;
   const auto has_rows = [&](const LoopTask& dot, size_t factor, size_t axis) {
     return axes_of_factor(tree, dot, factor).contains(axis);
@@ -116,7 +118,7 @@ void make_whole(Scheduled& out, const std::set<size_t>& but) {
   }
 }
 
-// Cuts the loops over the walk's axis alike, and joins them.
+// Splits the loops over the walk's axis into equal turns, and merges them.
 std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn) {
   const std::string& name = out.tree.axes[walk].name;
   const auto loops = [&] {
@@ -142,8 +144,8 @@ std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn) {
   return std::nullopt;
 }
 
-// Whether the walk surely has a turn, and ends in one dot that is carried, of whose factors in
-// memory nothing else reads any: they stay a turn longer.
+// Whether the walk surely has a turn and ends in its only carried dot, and nothing else reads the
+// copied factors of that dot, which stay a turn longer.
 bool may_run_ahead(const LoopTree& tree, size_t walk) {
   bool out = false;
   visit_loops(tree.phases[0], [&](const Loop& loop) {
@@ -172,9 +174,9 @@ bool may_run_ahead(const LoopTree& tree, size_t walk) {
   return out;
 }
 
-// Turns in which a comparison of indices masks everything are skipped, and turns in which it masks
-// nothing do not evaluate it. Without such a comparison, only the last turn checks where the axis
-// ends.
+// Skips the turns in which a comparison of indices masks everything, and separates those in which
+// it masks nothing, which need not evaluate it. Without such a comparison, only the last turn
+// checks where the axis ends.
 void part_walk(Scheduled& out, size_t walk, int64_t turn) {
   const LoopName loop{out.tree.axes[walk].name, 1};
   std::vector<IndexComparison> conditions;
@@ -185,7 +187,7 @@ void part_walk(Scheduled& out, size_t walk, int64_t turn) {
           std::ranges::find(conditions, *c) == conditions.end())
         conditions.push_back(*c);
   });
-  // In a loop that runs down, this becomes true in some turn and stays true.
+  // Whether the condition, in a loop that runs down, becomes true in some turn and stays true.
   const auto falls = [&](const IndexComparison& c) {
     using Kind = IndexComparison::Kind;
     const auto slope = (c.left - c.right).coefficient_of(loop.axis);
@@ -203,8 +205,8 @@ void part_walk(Scheduled& out, size_t walk, int64_t turn) {
   out.try_take(PartStep{loop, *cut});
 }
 
-// Instances that walk over the same data run at the same time, as many as the shared cache can
-// serve. The longest come first if walks end with their rows.
+// Deals the tiles: instances that walk over the same data run at the same time, as many as the
+// shared cache can serve. If walks end with their rows, the longest come first.
 void deal_tiles(Scheduled& out, const Cascade& cascade, double walked_bytes, const Target& target) {
   const LoopTree& tree = out.tree;
   const Loop& grid = *std::get<Box<Loop>>(tree.phases[0].front());
@@ -248,11 +250,11 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
       if (axis == cascade.rows || !(contains(cascade.nest, axis) || cascade.around.contains(axis)))
         tiled.insert(axis);
   }
-  // What is staged, and where: factors that are read directly from memory.
+  // The factors to be staged, which are read directly from memory, and where they are staged.
   struct Staged {
     std::string tensor;
     bool in_walk;
-    int64_t row_bytes;  // of a row of the tile
+    int64_t row_bytes;  // bytes of a row of the tile
   };
   std::vector<Staged> staged;
   for (const auto& [dot, rows_factor] : cascade.dots)
@@ -262,7 +264,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
       if (!is_half(last.dtype)) return no_rule("asynchronous dots need factors of 16 bits here");
       if (!is_load(last)) {
         if (factor != rows_factor)
-          return no_rule("the factor of a dot that has no rows is computed, not loaded");
+          return no_rule("the factor of a dot without the rows must be loaded, but is computed");
         continue;
       }
       if (auto refusal = refuse_copies(out.tree, last, tiled, cascade.walk, 0)) return refusal;
@@ -277,7 +279,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
         staged.push_back(copy);
     }
 
-  // What is read along the walk alone comes with these.
+  // Vectors that vary only along the walk are copied with the factors.
   const auto read_along_walk = [&](size_t tensor) {
     std::optional<LoopStep> read;
     for_each_task(out.tree.phases[0], [&](const LoopTask& task, const auto&) {
@@ -294,7 +296,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
     return read;
   };
   std::vector<std::string> vectors;
-  int64_t vector_bytes = 0;  // of an index of the walk
+  int64_t vector_bytes = 0;  // bytes for one index of the walk
   for (size_t i = 0; i < out.tree.tensors.size(); ++i) {
     if (!read_along_walk(i)) continue;
     const std::string& tensor = out.tree.tensors[i].name;
@@ -304,10 +306,10 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
     vector_bytes += static_cast<int64_t>(size_of(out.tree.tensors[i].type.dtype));
   }
 
-  // Tiles: rows for two groups, however few there are; a turn of the walk as long as
-  // registers and the chip allow.
+  // The tiles: rows for two groups, however few rows there are, and turns of the walk as long as
+  // the registers and the chip allow.
   const int64_t groups = kGroups;
-  int64_t columns = 0;  // of sums that are carried
+  int64_t columns = 0;  // columns of the sums that are carried
   for (const auto& [dot, rows_factor] : cascade.dots)
     if (contains(dot->over, cascade.walk)) {
       int64_t own = 1;
@@ -316,7 +318,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
       columns += own;
     }
   const auto fits = [&](int64_t turn) {
-    // Results leave through the chip, by slabs where they are wide.
+    // Results are stored through the chip, in slabs if they are wide.
     int64_t bytes = groups * kGroupRows * std::min<int64_t>(columns, 2 * kSlab) * 2 +
                     vector_bytes * turn * kSlots;
     for (const Staged& s : staged) {
@@ -326,7 +328,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
     const int64_t registers = (columns + turn + turn / 2) * kGroupRows / 128 + 40;
     return bytes + 1024 <= target.l1_bytes && registers <= kGroupRegisters;
   };
-  double walked_bytes = 0;  // the bytes of all tiles of rows that walk over the same data
+  double walked_bytes = 0;  // bytes that all tiles of rows read in their walks
   for (const Staged& s : staged)
     if (s.in_walk)
       walked_bytes += static_cast<double>(s.row_bytes) *
@@ -374,11 +376,11 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
   if (auto refusal = take(RolesStep{kCopyRegisters, kGroupRegisters})) return refusal;
   for (const auto& [dot, swap] : dots)
     if (auto refusal = take(UnitStep{dot, Unit::Wgmma, swap})) return refusal;
-  // What walks once has no other turn to overlap with.
+  // A walk of one turn has no other turn to overlap with.
   const bool walks = out.tree.axes[cascade.walk].extent.range().max > turn;
   if (walks && groups == 2)
     if (auto refusal = take(TurnsStep{{walk}})) return refusal;
-  // The first dots of the next turn run while the sums of this turn are computed.
+  // The first dots of the next turn run while this turn computes.
   if (walks && may_run_ahead(out.tree, cascade.walk))
     for (const auto& [dot, swap] : dots) {
       const LoopTask& task = task_at(out.tree, maker_of(out.tree, *find_value(out.tree, dot)));
@@ -419,7 +421,7 @@ std::optional<Refusal> tile_cascade(Scheduled& out, const Target& target) {
   draw_factors(out);
   if (!has_asynchronous_dots(target))
     return no_rule("no rule can choose the steps for dots without a matrix unit");
-  // Its tasks are those of the original tree.
+  // The tasks of the cascade stay those of the tree before the steps.
   const LoopTree before = out.tree;
   return take_asynchronous(out, std::get<Cascade>(find_cascade(before)), target);
 }

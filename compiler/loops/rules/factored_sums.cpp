@@ -21,17 +21,18 @@ std::optional<Refusal> find_tasks(const LoopTree& tree, FactoredSums& out) {
   for (const LoopItem& item : *nest.sums) {
     const auto* task = std::get_if<LoopTask>(&item);
     if (!task || (task->kind != LoopTask::Kind::Dot && task->kind != LoopTask::Kind::Fold))
-      return no_rule("a loop does more than to sum");
+      return no_rule("a loop contains other tasks than folds and dots");
     if (std::ranges::any_of(task->body.steps,
                             [](const LoopStep& s) { return s.kind == LoopStep::Kind::Read; }))
-      return no_rule("a sum reads another one");
+      return no_rule("a sum reads a value that the kernel makes");
     out.sums.push_back(task);
   }
-  if (out.sums.size() != 1) return no_rule("several sums do not share the registers of a core");
+  if (out.sums.size() != 1)
+    return no_rule("the tree has several sums, and their blocks would not fit in the registers");
   return std::nullopt;
 }
 
-// Which axes what is loaded runs along.
+// The axes along which a load varies.
 struct Touched {
   std::set<size_t> axes;
   bool indirect = false;
@@ -65,8 +66,8 @@ std::vector<TreeAccess> accesses_of(const LoopTree& tree,
   return out;
 }
 
-// The axes of rows and of lanes: what is loaded runs along one of them at most, along the lanes
-// with more neighbours in memory.
+// Finds the axes of rows and lanes: every load varies along at most one of them. Along the lanes,
+// more loads and stores are contiguous.
 std::optional<Refusal> find_block(const LoopTree& tree, FactoredSums& sums) {
   const auto loads = loads_of(tree, sums.sums);
   const auto read = accesses_of(tree, sums.sums), stored = accesses_of(tree, sums.stores);
@@ -93,7 +94,7 @@ std::optional<Refusal> find_block(const LoopTree& tree, FactoredSums& sums) {
         indirect |= load.indirect && (along || across);
       }
       if (!by_lane || !by_row || by_both || indirect) continue;
-      // Ties go to the larger axes, and to rows that lie close to each other.
+      // Among equals, longer axes win, and then rows that lie close to each other.
       const double extents = static_cast<double>(planned_extent(tree, lane)) *
                              static_cast<double>(planned_extent(tree, row));
       const double score = contiguous(lane) + 1e-3 * std::log2(extents + 1) +
@@ -103,7 +104,7 @@ std::optional<Refusal> find_block(const LoopTree& tree, FactoredSums& sums) {
       sums.lanes = lane;
       sums.rows = row;
     }
-  if (best < 0) return no_rule("no two axes part the factors of what is summed");
+  if (best < 0) return no_rule("no two axes separate the factors of the sum");
   return std::nullopt;
 }
 
@@ -112,7 +113,7 @@ std::optional<Refusal> find_block(const LoopTree& tree, FactoredSums& sums) {
 std::variant<FactoredSums, Refusal> find_factored_sums(const LoopTree& tree) {
   FactoredSums out;
   if (auto refusal = find_tasks(tree, out)) return *refusal;
-  if (out.stores.empty()) return no_rule("nothing follows the product");
+  if (out.stores.empty()) return no_rule("no store follows the product");
   if (auto refusal = find_block(tree, out)) return *refusal;
   return out;
 }

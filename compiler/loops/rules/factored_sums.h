@@ -1,6 +1,6 @@
-// factored_sums.h — the form that products of any kind have before rules for ordinary units change
-// them: a sum whose factors run along different parallel axes, so that a tile of both axes uses
-// every factor again.
+// factored_sums.h — the form that trees of products have before the rules for ordinary units change
+// them: sums whose factors run along different parallel axes, so that a tile over both axes uses
+// every factor several times.
 #pragma once
 
 #include <functional>
@@ -13,28 +13,28 @@
 
 namespace braze {
 
-/// What is summed, and what follows.
+/// The sums of a tree, and the stores that follow them.
 struct FactoredSums {
-  std::vector<size_t> nest;    ///< parallel axes around all, the outermost first
-  std::vector<size_t> summed;  ///< the outermost first
+  std::vector<size_t> nest;    ///< the axes of the parallel loops, the outermost first
+  std::vector<size_t> summed;  ///< the axes of the streams, the outermost first
   std::vector<const LoopTask*> sums, stores;
-  const Loop* loop = nullptr;  ///< the outermost over what is summed
-  size_t rows = 0, lanes = 0;  ///< axes; lanes are along more neighbours in memory
+  const Loop* loop = nullptr;  ///< the outermost stream
+  size_t rows = 0, lanes = 0;  ///< axes; along lanes, more factors and results are contiguous
 };
 std::variant<FactoredSums, Refusal> find_factored_sums(const LoopTree& tree);
 
-/// Summed axes that are one number where a factor is read become one, and so do those shorter than
-/// `few` that lie side by side in all factors: loops in each other hand all sums from one to the
-/// other.
+/// Joins summed axes that every factor reads as one number, and summed axes with fewer than `few`
+/// indices that lie side by side in all factors. With fewer loops inside each other, sums are
+/// handed from loop to loop less often.
 void join_digits(Scheduled& out, int64_t few);
-/// Puts the loops of a nest in an order: those that are named first, and then the others.
+/// Reorders the loops of a nest: the axes in `wanted` first, and then the others.
 void sort_nest(Scheduled& out, const std::vector<size_t>& nest,
                const std::vector<std::string>& wanted);
 
-/// The product of the planned extents of those of `axes` that count.
+/// The product of the planned extents of those `axes` for which `counts` holds.
 int64_t product_of(const LoopTree& tree, const std::vector<size_t>& axes,
                    const std::function<bool(size_t)>& counts);
-/// Machine operations on each sum, after it.
+/// The number of machine operations that follow each sum.
 double operations_after(const LoopTree& tree);
 
 }  // namespace braze

@@ -47,7 +47,7 @@ std::vector<TreeAccess> accesses(const LoopTree& tree) {
 
 std::vector<std::vector<bool>> first_steps(const LoopTree& tree) {
   std::vector<std::vector<bool>> out;
-  std::vector<LoopStep> known;  // their arguments are numbers of these steps
+  std::vector<LoopStep> known;  // their arguments are numbers in this list
   std::unordered_multimap<uint64_t, uint32_t> by_hash;
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const auto&) {
@@ -121,8 +121,8 @@ std::optional<std::vector<size_t>> nest_axes(const LoopTree& tree) {
   }
 }
 
-// Whether `count` neighbours along the axis, from a multiple of `count` on, are not farther from
-// each other in memory, in whatever order: the same element, pairs, or turned around.
+// Whether `count` neighbours along the axis, from a multiple of `count` on, lie within `count`
+// elements of memory in any order: they are the same element, pairs, or reversed.
 static bool are_together(const TreeAccess& access, const LoopAxis& axis, int64_t count) {
   const Expr turn = Expr::symbol("vector.turn", {0, axis.extent.range().max / count});
   const Expr first = access.offset.substitute(axis.name, turn * count);
@@ -138,13 +138,13 @@ static bool are_together(const TreeAccess& access, const LoopAxis& axis, int64_t
 
 size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
                       const std::vector<size_t>& axes, int64_t lanes, bool any_order) {
-  // A table that is the same for many elements stays in the caches, however lanes read it.
+  // A small table that many elements read stays in the caches, whatever axis lanes are on.
   const auto footprint = [&](const TreeAccess& access) {
     double out = 1;
     for (const size_t axis : axes)
       if (access.stride(tree.axes[axis]) != 0)
         out *= static_cast<double>(planned_extent(tree, axis));
-    // Windows read each element several times.
+    // A window reads each element several times, but its memory is counted once.
     const auto elements = tree.tensors[access.tensor].type.shape.numel().range().max;
     return std::min(out, static_cast<double>(elements));
   };
@@ -155,7 +155,7 @@ size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& acces
   for (size_t i = axes.size(); i-- > 0;) {
     double all = 0, good = 0;
     for (const TreeAccess& access : accesses) {
-      // A store moves its line in and out.
+      // A store counts more, because it moves its line into the cache and out again.
       const double bytes = static_cast<double>(access.bytes) * (access.store ? 1.5 : 1.0) *
                            footprint(access) / largest;
       const int64_t stride = access.stride(tree.axes[axes[i]]);
@@ -185,8 +185,7 @@ int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& ax
   size_t least = kAccessBytes;
   for (const TreeAccess& access : accesses) {
     if (access.stride(axis) != 1) {
-      // Neighbours that are apart in memory are separate accesses, however many of them a thread
-      // has.
+      // Neighbours that are apart in memory are separate accesses, even if one thread has them.
       while (vector > 1 && access.stride(axis) > 1 && !are_together(access, axis, vector))
         vector /= 2;
       continue;

@@ -1,4 +1,4 @@
-// facts.h — facts about a tree that rules use.
+// facts.h — facts about a tree that the rules use.
 #pragma once
 
 #include <vector>
@@ -14,25 +14,25 @@ struct TreeAccess {
   Expr offset;       ///< in elements, over axes
   size_t bytes = 4;  ///< of one element
   bool store = false;
-  bool irregular = false;  ///< under a condition, or at an index that is loaded
+  bool irregular = false;  ///< whether it has a condition or a loaded index
 
-  /// 1: contiguous along the axis; 0: constant along it; other numbers are strides, and 2 also
-  /// stands for an access that is not linear.
+  /// How many elements neighbours along the axis are apart: 1 if they are contiguous, and 0 if the
+  /// access does not depend on the axis. An access that is not linear has 2.
   int64_t stride(const LoopAxis& axis) const;
 };
 
-/// All loads and stores; several at one place count once.
+/// All loads and stores of the tree, or of a task. Several at one place count once.
 std::vector<TreeAccess> accesses(const LoopTree& tree);
 std::vector<TreeAccess> accesses(const LoopTree& tree, const LoopTask& task);
 
-/// By task, in the order of the text, and by step: whether no step before it is the same. What
-/// tasks have in common is computed once.
+/// For each task in the order of the text, and each of its steps: whether no step before is equal.
+/// What tasks have in common is computed once.
 std::vector<std::vector<bool>> first_steps(const LoopTree& tree);
 
-/// Machine operations at one index of all loops, where math rows count by their approximate length,
-/// and what tasks have in common counts once. The result separates operations that vary along an
-/// axis from those that do not; without an axis, all vary. `times` says how many times a task runs;
-/// without it, once.
+/// The number of machine operations at one index of all loops. Math rows count by their approximate
+/// length, and what tasks have in common counts once. Operations that vary along `lane` are counted
+/// apart from others; without `lane`, all count as varying. `times` says how often a task runs
+/// (without it, once).
 struct Operations {
   double varying = 0, uniform = 0;
 };
@@ -42,22 +42,23 @@ Operations operations(const LoopTree& tree, std::optional<size_t> lane = {},
 /// Operations of elementwise bodies that the target computes in a second.
 double elementwise_rate(const Target& target);
 
-/// The axes of a first tree that is one nest of parallel loops around all tasks, the outermost
-/// first; none if the tree has another form.
+/// If the tree is one nest of parallel loops around all tasks, as some first trees are: its axes,
+/// the outermost first.
 std::optional<std::vector<size_t>> nest_axes(const LoopTree& tree);
 
-/// The axis of `axes` along which vectors run best; of equally good axes, the innermost. It is
-/// chosen by the bytes of accesses that are contiguous or constant along it, and by the share of
-/// full lanes. With `any_order`, as for the threads of a warp, it is enough that the lanes'
-/// elements lie together in memory.
+/// The axis of `axes` along which vectors run best; among equally good axes, the innermost. It is
+/// the axis with most bytes in accesses that are contiguous or constant along it, weighted by the
+/// share of full lanes. With `any_order` it suffices that the elements of neighbouring lanes lie
+/// together in memory, as for the threads of a warp.
 size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
                       const std::vector<size_t>& axes, int64_t lanes, bool any_order = false);
 
-/// The number of neighbours along the axis that one thread should access together: as many as 16
-/// bytes hold, if all contiguous accesses are aligned then.
+/// How many neighbours along the axis one thread should access together: as many as 16 bytes hold
+/// and the alignment of all contiguous accesses allows.
 int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& axis);
 
-/// The extent to plan for: the extent itself or, if it is symbolic, its greatest value; at least 1.
+/// The extent for which rules plan, at least 1: the extent itself, or the greatest value of a
+/// symbolic one.
 int64_t planned_extent(const LoopTree& tree, size_t axis);
 
 }  // namespace braze

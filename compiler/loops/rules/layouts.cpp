@@ -52,7 +52,7 @@ void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled) {
       std::set<size_t> axes = own_axes(tree, task);
       axes.insert(task.over.begin(), task.over.end());
       const bool value = task.makes_value();
-      // What is stored along a folded axis has the layout of the terms.
+      // A store along a folded axis gets its layout from the terms.
       const auto along = [&](size_t axis) {
         const auto extent = extent_in(tree, around, axis).as_constant();
         return folded.contains(axis) && extent.value_or(1) > 1;

@@ -1,5 +1,5 @@
-// layouts.h — what rules for GPUs say of threads: the digits of tiled axes, and layouts made of
-// them.
+// layouts.h — how rules for GPUs deal tiles to threads: the digits of tiled axes, and the layouts
+// made of them.
 #pragma once
 
 #include <initializer_list>
@@ -15,9 +15,9 @@ int64_t floor_power_of_two(int64_t n);
 int64_t ceil_power_of_two(int64_t n);
 int64_t ceil_divide(int64_t a, int64_t b);
 
-/// Those of the digits that have several values.
+/// The digits of the list that have several values.
 std::vector<Digit> digits(std::initializer_list<Digit> list);
-/// Threads `first`, `first + stride`, .. of a block along an axis.
+/// The digits of `count` threads along an axis, whose numbers in the block are `stride` apart.
 std::vector<Digit> threads_along(int64_t stride, int64_t count);
 
 /// An axis of a tile, and its digits.
@@ -26,7 +26,8 @@ struct TiledAxis {
   int64_t tile = 1;
   std::vector<Digit> digits;
 };
-/// Binds all that is made and stored: a tile has the digits of those of its axes that have them.
+/// Binds every value and store: the layout of a tile has the digits of those axes in `tiled` that
+/// the tile has.
 void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled);
 
 }  // namespace braze

@@ -1,6 +1,5 @@
-// places.cpp — reductions whose terms say where they are added: an instance owns a block of places
-// and walks all terms. The order in which an element is summed is that of the terms, whatever the
-// steps.
+// places.cpp — the rule for placed reductions. An instance owns a block of places and walks all
+// terms. Whatever the steps, an element adds its terms in their order.
 #include <algorithm>
 #include <bit>
 #include <set>
@@ -13,23 +12,25 @@ namespace braze {
 
 namespace {
 
-// Rough cycles: to compare the place of a term, to add an element of it, to begin and finish an
-// element of the result.
+// Cycles, roughly: comparing the place of a term, adding an element of a term, and beginning and
+// finishing an element of the result.
 constexpr double kCompareCycles = 0.6;
 constexpr double kAddCycles = 0.4;
 constexpr double kMoveCycles = 0.4;
 
-constexpr int64_t kInstancesPerCore = 4;  // so that places with many terms delay few
-constexpr double kLongRow = 16;        // with shorter ones comparing is most of the work: 1 a core
-constexpr int64_t kLeastPlaces = 8;    // of a block, rather than long rows
-constexpr int64_t kLeastColumns = 64;  // of a block that shares rows with others
+constexpr int64_t kInstancesPerCore = 4;  // so that places with many terms delay few instances
+// Elements; with shorter rows, comparing is most of the work, and a core has one instance.
+constexpr double kLongRow = 16;
+// Places that a block should have at least, even if its rows are long.
+constexpr int64_t kLeastPlaces = 8;
+constexpr int64_t kLeastColumns = 64;  // columns of a block that shares rows with other blocks
 constexpr int64_t kScan = 32;
-constexpr int64_t kMostHits = 16;  // of a group that is worth comparing at once
-// GPU: threads of a block at most, terms that one of them compares, blocks of a multiprocessor.
+constexpr int64_t kMostHits = 16;  // of a group; with more, its places are not compared at once
+// GPU: the most threads of a block, terms that each of them compares, blocks of a multiprocessor.
 constexpr int64_t kBlockThreads = 256;
 constexpr int64_t kThreadScan = 8;
 constexpr int64_t kBlocksAtOnce = 6;
-constexpr int64_t kExchangeBytes = 2048;  // between the warps of each
+constexpr int64_t kExchangeBytes = 2048;  // chip memory of a block for exchange between its warps
 
 int64_t ceil_divide(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 int64_t round_up(int64_t n, int64_t unit) { return ceil_divide(n, unit) * unit; }
@@ -79,7 +80,7 @@ class Rule {
   bool on_gpu() const { return target_.kind == TargetKind::Gpu; }
   size_t lane() const { return names_.size() - 1; }
   bool has_places(size_t axis) const { return places_ && axis == *places_; }
-  // Of the digits of places, only the outermost is dealt.
+  // Only the outermost digit of places is dealt to instances.
   bool is_inner_digit(size_t axis) const { return digit_[axis] && !has_places(axis); }
 
   void choose_tile() {
@@ -90,7 +91,7 @@ class Rule {
     while (tile > lanes && tile / 2 >= extents_.back()) tile /= 2;
   }
 
-  // Threads along a row, each with neighbours that one access takes.
+  // Puts threads along a row. Each has as many neighbours as one access takes.
   void deal_threads() {
     const int64_t extent = extents_.back();
     if (!digit_.back())
@@ -123,7 +124,8 @@ class Rule {
     return count;
   }
 
-  // Rows that lie in memory as they are: pieces of all of them are shared as evenly as can be.
+  // If the sums can be added directly in the memory of the result, all instances get pieces of rows
+  // that are as equal as possible.
   void share_directly() {
     const int64_t wanted = wanted_instances();
     const size_t first = places_.value_or(0);
@@ -136,7 +138,7 @@ class Rule {
     }
   }
 
-  // Sums on chip: whole rows, and as many of them as leave the caches some room.
+  // If the sums are on chip, an instance has whole rows, as many as leave room in the caches.
   void share_by_room() {
     if (places_) block_[*places_] = tiles(*places_, places());
     const int64_t bytes =
@@ -155,7 +157,7 @@ class Rule {
         *places_, std::clamp<int64_t>(std::min(std::max(room, by_compare), by_cores), 1, places()));
   }
 
-  // The places of a block with which comparing takes no longer than all else.
+  // The number of places of a block with which comparing takes as long as all other work.
   int64_t places_by_compare() const {
     const auto count = static_cast<double>(places());
     const auto terms = static_cast<double>(terms_);
@@ -163,7 +165,7 @@ class Rule {
     return static_cast<int64_t>(count * terms * kCompareCycles / work);
   }
 
-  // Those whose sums the last-level cache holds for all cores.
+  // The number of places whose sums fit in the last-level cache for all cores.
   int64_t most_places() const {
     int64_t bytes = sum_bytes_;
     for (size_t p = first_of_row(); p < names_.size(); ++p) bytes *= block_[p];
@@ -175,8 +177,8 @@ class Rule {
     return static_cast<double>(kScan * block) / static_cast<double>(places());
   }
 
-  // The steps. An instance has a block of each axis, and takes it tile by tile: the terms by
-  // slabs of the task, and what is stored by slabs or, along places, by loops that are there.
+  // Takes the steps. An instance has a block of each axis, and takes it tile by tile: slabs cut the
+  // task's terms and the stores. Along places, loops exist already and are split.
   void deal() {
     std::vector<std::string> grid;
     for (size_t p = 0; p < names_.size(); ++p) {
@@ -185,7 +187,7 @@ class Rule {
       bool covered = extent.is_constant(block_[p]);
       if (has_places(p)) {
         covered = extent.as_constant().value_or(block_[p] + 1) <= block_[p];
-        // What is read at other places needs all of them.
+        // If something reads other places, it needs all of them.
         if (!covered && !out_.try_take(EncloseStep{name, block_[p]})) covered = true;
         if (tile_[p] > 1) cut_stores(name, tile_[p], covered ? 1 : 2);
         if (!covered) grid.push_back(name);
@@ -209,7 +211,7 @@ class Rule {
       for (const std::string& tensor : stored_)
         out_.try_take(SlabsStep{{false, tensor}, names_[p], tile_[p]});
     }
-    // As they stand in the tree: those around all else.
+    // The loops of the grid in the order of the tree, from the outermost on.
     std::vector<std::string> outermost;
     for (const LoopRegion* region = &out_.tree.phases[0]; region->size() == 1;) {
       const auto* loop = std::get_if<Box<Loop>>(&region->front());
@@ -225,13 +227,14 @@ class Rule {
     if (!outermost.empty()) out_.take(OnStep{{outermost[0]}, Machine::Grid});
   }
 
-  // Loops over places, from the n-th on: those of what is stored.
+  // Cuts the loops over places into tiles, from the n-th loop on. These are the loops of stores.
   void cut_stores(const std::string& name, int64_t tile, int64_t n) {
     int64_t loops = 0;
     while (find_loop(out_.tree, {name, loops + 1})) ++loops;
     for (; n <= loops; ++n) {
       out_.take(SplitStep{{name, n}, tile, /*padded=*/true});
-      const bool cut = find_loop(out_.tree, {name, loops + 1}).has_value();  // in several turns
+      // Whether it has several turns.
+      const bool cut = find_loop(out_.tree, {name, loops + 1}).has_value();
       out_.take(WholeStep{{name, cut ? n + 1 : n}});
       if (!cut) --n, --loops;
     }
@@ -242,7 +245,7 @@ class Rule {
     int64_t scan = 1;
     if (on_gpu()) {
       scan = kThreadScan * std::max(threads_, kWarpThreads);
-      // Few terms are groups as well: one after the other, each would be a branch of all threads.
+      // Few terms also form groups: taken one by one, each term would be a branch of all threads.
       while (scan > kWarpThreads && scan >= inner_terms_) scan /= 2;
     } else if (hits_of_a_group() < kMostHits) {
       scan = kScan;
@@ -268,9 +271,9 @@ class Rule {
   Scheduled& out_;
   const Target& target_;
   const std::string value_;
-  std::vector<std::string> names_;  // of the value's axes
+  std::vector<std::string> names_;  // names of the value's axes
   std::vector<int64_t> extents_, block_, tile_;
-  std::vector<bool> digit_;       // whether they are digits of the places
+  std::vector<bool> digit_;       // by axis of the value: whether it is a digit of the places
   std::optional<size_t> places_;  // the outermost of these digits
   std::vector<std::string> over_, stored_;
   int64_t terms_ = 1, inner_terms_ = 1;
@@ -300,8 +303,9 @@ std::optional<Refusal> tile_places(Scheduled& out, const Target& target) {
       other |= task.makes_value() && !one && (placed || task.kind != LoopTask::Kind::Place);
       if (task.kind == LoopTask::Kind::Place) placed = &task;
     });
-  if (other) return no_rule("no rule can choose the steps for placed reductions beside others");
-  // Lines are the loops around all, and terms those around the task.
+  if (other)
+    return no_rule("no rule can choose the steps for a placed reduction beside other reductions");
+  // Collapses the lines (loops around everything), and then the loops over terms around the task.
   for (const bool terms : {false, true}) {
     const ItemPlace place = find_task(out.tree, [](const LoopTask& t) {
                               return t.kind == LoopTask::Kind::Place;

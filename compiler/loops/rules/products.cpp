@@ -1,9 +1,10 @@
-// products.cpp — dots of factors in memory on asynchronous matrix units, with what follows them.
+// products.cpp — the rule for dots on asynchronous matrix units whose factors are in memory, with
+// what follows them.
 //
-// A persistent grid of blocks walks tiles of the results. One role copies the factors to a ring of
-// slots, two groups of the other multiply half a tile each, and do what follows slab by slab: with
-// sums in registers, or, where much follows, row by row with a slab of sums on chip. Several dots
-// that run over the same share what they both read.
+// A persistent grid of blocks walks the tiles of the results. One role copies the factors to a ring
+// of slots. Two groups of the other role multiply half a tile each and then do what follows, slab
+// by slab: with sums in registers or, if much follows, row by row with a slab of sums on chip.
+// Several dots over the same axes share the factors that they have in common.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -21,25 +22,26 @@ using asynchronous::kGroupRows;
 using asynchronous::kGroups;
 using asynchronous::kPanelBytes;
 using asynchronous::kSlab;
-constexpr int64_t kRows = kGroups * kGroupRows;  // of a tile
-constexpr int64_t kMostColumns = 256;            // of all sums of a group
-constexpr int64_t kLeastColumns = 128;           // of those of one of several products
+constexpr int64_t kRows = kGroups * kGroupRows;  // rows of a tile
+constexpr int64_t kMostColumns = 256;            // columns of all sums of a group
+constexpr int64_t kLeastColumns = 128;           // columns of each of several products
 constexpr int64_t kMostSlots = 6, kLeastSlots = 2;
 constexpr int64_t kCopyRegisters = 40, kGroupRegisters = 232;
 constexpr int64_t kBarrierBytes = 1024;
-constexpr int64_t kThreads = 128;     // of a group
-constexpr int64_t kAccessBytes = 16;  // of a thread
-// Operations on each sum up to which code for all sums of a thread is worth its length: more is
-// longer than the cache of instructions, and takes as long to compile.
+constexpr int64_t kThreads = 128;     // threads of a group
+constexpr int64_t kAccessBytes = 16;  // bytes that a thread accesses at once
+// If more operations than this follow each sum, the code is not unrolled for all sums of a thread:
+// it would exceed the cache of instructions and take long to compile.
 constexpr double kMostUnrolled = 12;
 
 struct Products {
-  std::vector<size_t> nest;    // parallel axes around all, the outermost first
-  std::vector<size_t> summed;  // the outermost first
+  std::vector<size_t> nest;    // axes of the parallel loops, the outermost first
+  std::vector<size_t> summed;  // axes of the streams, the outermost first
   std::vector<const LoopTask*> dots, stores;
-  std::vector<size_t> row_axes;  // those of the factor that rows are of, the outermost first
+  // Parallel axes of the factor that has the rows, the outermost first.
+  std::vector<size_t> row_axes;
   size_t rows = 0, columns = 0;
-  bool swap = false;  // rows are those of the right factor
+  bool swap = false;  // whether the right factor has the rows
 };
 
 bool lies_along(const Expr& e, const LoopAxis& axis) {
@@ -57,7 +59,7 @@ std::optional<Refusal> find_tasks(const LoopTree& tree, Products& out) {
   for (const LoopItem& item : *nest.sums) {
     const auto* task = std::get_if<LoopTask>(&item);
     if (!task || task->kind != LoopTask::Kind::Dot)
-      return no_rule("what is summed is no product of two factors");
+      return no_rule("the terms of the sum are not products of two factors");
     out.dots.push_back(task);
   }
   return std::nullopt;
@@ -74,7 +76,7 @@ bool has_computed_coordinates(const LoopTask& task) {
          });
 }
 
-// The axis along which most of what is stored is contiguous, if it is one of these.
+// The axis among `axes` along which most stored bytes are contiguous, if there is one.
 std::optional<size_t> stored_along(const LoopTree& tree, const Products& products,
                                    const std::vector<size_t>& axes) {
   std::optional<size_t> best;
@@ -90,25 +92,27 @@ std::optional<size_t> stored_along(const LoopTree& tree, const Products& product
   return best;
 }
 
-// Of equal axes the innermost.
+// The longest of the axes; among equals, the innermost.
 size_t longest(const LoopTree& tree, const std::vector<size_t>& axes) {
   return *std::ranges::max_element(std::views::reverse(axes), {},
                                    [&](size_t a) { return planned_extent(tree, a); });
 }
 
-// `rows`: the name of the axis that rows were composed of; if there is none, the longest.
+// `rows` names the axis of which the rows were composed. Without one, the longest axis has the
+// rows.
 std::variant<Products, Refusal> find_products(const LoopTree& tree, const std::string& rows = "") {
   Products out;
   if (auto refusal = find_tasks(tree, out)) return *refusal;
-  if (out.stores.empty()) return no_rule("nothing follows the product");
+  if (out.stores.empty()) return no_rule("no store follows the product");
   for (const LoopTask* store : out.stores)
     if (store->at.empty()) return no_rule("a result has no dimensions");
   for (const LoopAxis& axis : tree.axes)
     if (axis.extent.range().min < 1) return no_rule("an axis may be empty");
-  // Threads of roles have no indices of their own.
+  // Threads of roles cannot compute their own coordinates.
   for (const LoopTask* store : out.stores)
-    if (has_computed_coordinates(*store)) return no_rule("a coordinate is computed");
-  // Parallel axes that one factor alone runs along, the same ones in all dots.
+    if (has_computed_coordinates(*store))
+      return no_rule("a store has a computed coordinate, which threads of roles cannot have");
+  // The parallel axes that only one factor has. They must be the same in all dots.
   std::vector<size_t> own[2];
   for (const LoopTask* dot : out.dots) {
     const std::set<size_t> left = axes_of_factor(tree, *dot, 0),
@@ -118,11 +122,11 @@ std::variant<Products, Refusal> find_products(const LoopTree& tree, const std::s
       if (left.contains(axis) != right.contains(axis))
         apart[right.contains(axis) ? 1 : 0].push_back(axis);
     if (dot != out.dots.front() && (apart[0] != own[0] || apart[1] != own[1]))
-      return no_rule("products run along unlike axes");
+      return no_rule("the products run along different axes");
     own[0] = apart[0];
     own[1] = apart[1];
   }
-  // Products that share no factor only take each other's room.
+  // Products that share no factor would only take each other's room.
   const auto factor_of = [&](const LoopTask* dot, size_t factor) -> const LoopStep& {
     return dot->body.steps[dot->body.results[factor]];
   };
@@ -136,7 +140,7 @@ std::variant<Products, Refusal> find_products(const LoopTree& tree, const std::s
   if (out.dots.size() > 1 && !shared(0) && !shared(1))
     return no_rule("the products share no factor");
   if (own[0].empty() || own[1].empty())
-    return no_rule("a factor has no axis of its own: nothing is read twice");
+    return no_rule("a factor has no axis of its own, so nothing is read twice");
   std::vector<size_t> both = own[0];
   both.insert(both.end(), own[1].begin(), own[1].end());
   out.columns = stored_along(tree, out, both).value_or(longest(tree, own[1]));
@@ -146,7 +150,8 @@ std::variant<Products, Refusal> find_products(const LoopTree& tree, const std::s
   return out;
 }
 
-// What a factor reads at every second, third, .. index of an axis of tiles becomes neighbours.
+// If a factor reads every second, third, .. element along an axis of tiles, splits the dimension
+// into residues, so that it reads neighbours.
 void take_residues(Scheduled& out, const Products& products) {
   std::vector<ResiduesStep> steps;
   std::vector<size_t> tiled = products.row_axes;
@@ -155,7 +160,8 @@ void take_residues(Scheduled& out, const Products& products) {
     for (const uint32_t result : dot->body.results) {
       const LoopStep& load = dot->body.steps[result];
       if (load.kind != LoopStep::Kind::Load) continue;
-      // The last dimension first: the numbers of those before it stay.
+      // The last dimension comes first, because a step does not change the numbers of those before
+      // it.
       for (size_t d = load.at.size(); d-- > 0;)
         for (const size_t axis : tiled) {
           const auto slope = load.at[d].coefficient_of(out.tree.axes[axis].name);
@@ -167,11 +173,11 @@ void take_residues(Scheduled& out, const Products& products) {
   for (const ResiduesStep& step : steps) out.try_take(step);
 }
 
-// Rows of a tile as a box: powers of two of several axes, so that tiles reach beyond the ends of
-// axes as little as they can; of equal boxes, the one that is longest along the inner axes. None if
-// one axis serves as well.
+// The rows of a tile as a box: powers of two of several axes, chosen so that tiles reach beyond the
+// ends of axes as little as possible. Among equal boxes, the one that is longest along the inner
+// axes wins. The list is empty if one axis serves as well.
 std::vector<AxisTurn> choose_box(const LoopTree& tree, const std::vector<size_t>& axes) {
-  constexpr double kWorth = 0.95;  // of the tiles
+  constexpr double kWorth = 0.95;  // share of the tiles that a box may need at most
   double alone = HUGE_VAL, best = HUGE_VAL;
   std::vector<int64_t> turns(axes.size(), 1), chosen;
   const std::function<void(size_t, int64_t)> choose = [&](size_t n, int64_t left) {
@@ -200,7 +206,8 @@ std::vector<AxisTurn> choose_box(const LoopTree& tree, const std::vector<size_t>
   return out;
 }
 
-// The name of the axis that rows become where one axis does not fill tiles; else nothing.
+// If one axis does not fill tiles, composes the rows of several axes, and returns the name of the
+// new axis; otherwise returns nothing.
 std::string compose_rows(Scheduled& out, const Products& products) {
   if (contains(products.row_axes, products.columns) || products.row_axes.size() < 2) return "";
   ComposeStep step{unused_axis(out.tree, "p"), choose_box(out.tree, products.row_axes)};
@@ -208,11 +215,11 @@ std::string compose_rows(Scheduled& out, const Products& products) {
   return !step.digits.empty() && out.try_take(std::move(step)) ? name : "";
 }
 
-// What is copied for a turn, each tensor once.
+// The tensors that are copied for a turn, each once.
 struct Factors {
   std::vector<std::string> tensors;
-  int64_t depth = 0;        // of a turn along the innermost summed axis
-  int64_t slot_panels = 0;  // rows or columns of all
+  int64_t depth = 0;        // indices of the innermost summed axis in a turn
+  int64_t slot_panels = 0;  // rows and columns of all panels of a slot
 };
 
 std::variant<Factors, Refusal> find_factors(const LoopTree& tree, const Products& products,
@@ -222,22 +229,24 @@ std::variant<Factors, Refusal> find_factors(const LoopTree& tree, const Products
   for (const LoopTask* dot : products.dots)
     for (size_t factor = 0; factor < 2; ++factor) {
       const LoopStep& load = dot->body.steps[dot->body.results[factor]];
-      if (load.kind != LoopStep::Kind::Load) return no_rule("a factor is computed");
+      if (load.kind != LoopStep::Kind::Load)
+        return no_rule("a factor is computed, so it cannot be copied from memory");
       if (!is_half(load.dtype) && !(load.dtype == DType::F32 && dot->tf32))
         return no_rule("asynchronous products have factors of 16 bits, or may round to tf32");
       if (tree.tensors[load.source].mode != Mode::In)
         return no_rule("a factor's memory is written");
       const int64_t depth = kPanelBytes / static_cast<int64_t>(size_of(load.dtype));
-      if (out.depth != 0 && out.depth != depth) return no_rule("factors are of unlike sizes");
+      if (out.depth != 0 && out.depth != depth)
+        return no_rule("the factors have dtypes of different sizes");
       out.depth = depth;
       const bool is_left = (factor == 0) != products.swap;
       const size_t own = is_left ? products.rows : products.columns;
       if (auto refusal = refuse_copies(tree, load, {own, along}, along, depth)) return *refusal;
       const bool last = lies_along(load.at.back(), tree.axes[along]);
       if (!last && !lies_along(load.at.back(), tree.axes[own]))
-        return no_rule("a factor is not contiguous along what a turn takes of it");
+        return no_rule("a factor is not contiguous along an axis of its tile");
       if (!last && load.dtype == DType::F32)
-        return no_rule("tf32 is read along the summed axis only");
+        return no_rule("a factor that is rounded to tf32 must be contiguous along the summed axis");
       const std::string& name = tree.tensors[load.source].name;
       const bool known =
           std::ranges::count(out.tensors, name) > 0 &&
@@ -251,14 +260,15 @@ std::variant<Factors, Refusal> find_factors(const LoopTree& tree, const Products
   return out;
 }
 
-// How the tiles are.
+// The shape of the tiles.
 struct Tiling {
   int64_t columns = 128, slots = 0;
-  int64_t rows_at_once = 0;  // that what follows sees of a slab; 0: all, in registers
+  int64_t rows_at_once = 0;  // rows of a slab that what follows takes at once; 0: all, in registers
   int64_t band = 0;          // rows of tiles that are walked together
 };
 
-// Rows of tiles so that those of all blocks together are about a square; 0 if there are few.
+// The number of rows of tiles in a band, so that the tiles of all blocks together are about a
+// square; 0 if there are no more rows than that.
 int64_t band_of(int64_t columns, int64_t blocks, int64_t row_tiles) {
   const double square = static_cast<double>(blocks * columns) / static_cast<double>(kRows);
   const auto band = std::max<int64_t>(std::lround(std::sqrt(square)), 1);
@@ -286,16 +296,18 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
   const auto count = static_cast<int64_t>(products.dots.size());
   int64_t most = kMostColumns;
   while (most * count > kMostColumns) most /= 2;
-  if (most < kLeastColumns) return no_rule("the sums of so many products do not fit");
-  // Wide tiles read less, if they leave work for all multiprocessors and reach little beyond the
-  // last column.
+  if (most < kLeastColumns)
+    return no_rule("the sums of so many products do not fit in the registers");
+  // Wide tiles read less. They are chosen if they leave work for all multiprocessors and reach
+  // little beyond the last column.
   out.columns = n <= kSlab ? kSlab : std::min<int64_t>(most, 128);
   const auto all_tiles = [&](int64_t columns) {
     return tiles * std::ceil(static_cast<double>(n) / static_cast<double>(columns));
   };
-  // Of the multiprocessor that has most tiles.
+  // The cost of the multiprocessor that has most tiles.
   const auto cost = [&](int64_t columns) {
-    constexpr double kReading = 32;  // columns that cost as much as a tile's rows
+    // Reading the rows of a tile costs as much as this many columns.
+    constexpr double kReading = 32;
     return std::ceil(all_tiles(columns) / static_cast<double>(target.cores)) *
            (static_cast<double>(columns) + kReading);
   };
@@ -311,8 +323,8 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
   }
   if (operations_after(tree) > kMostUnrolled)
     out.rows_at_once = kThreads * (kAccessBytes / static_cast<int64_t>(size_of(sums))) / kSlab;
-  // As many slots as fit beside two slabs of each result for each group, of which one is written
-  // while the other leaves; or beside one, and the sums.
+  // As many slots as fit. Beside them stand two slabs of each result for each group (one is written
+  // while the other is stored), or one slab of each result and one of the sums.
   const bool by_rows = out.rows_at_once > 0;
   const int64_t slabs =
       kGroups * kGroupRows * kSlab * ((by_rows ? 1 : 2) * result_bytes + (by_rows ? sum_bytes : 0));
@@ -328,7 +340,7 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
   return out;
 }
 
-// Takes steps until one is refused.
+// Takes steps until one of them is refused.
 class Taker {
  public:
   explicit Taker(Scheduled& out) : out_(out) {}
@@ -353,7 +365,7 @@ int64_t count_loops(const LoopTree& tree, const std::string& axis) {
   return out;
 }
 
-// What follows, slab by slab; `rows` of a slab at once, or all.
+// Cuts what follows into slabs, and, if `tiling` says so, takes some rows of a slab at a time.
 void cut_stores(Scheduled& out, const std::string& store, const std::string& row,
                 const std::string& column, const Tiling& tiling,
                 const std::vector<std::string>& dots) {
@@ -374,7 +386,7 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
   const std::string row = name(products.rows), column = name(products.columns);
   const std::string store = out.tree.tensors[products.stores[0]->target].name;
   std::vector<std::string> nest = {row, column}, dots, summed;
-  // Neighbours along what rows are composed of come one after the other.
+  // Along the axes of which rows are composed, neighbours come one after the other.
   const auto is_other = [&](size_t axis) {
     return axis != products.rows && axis != products.columns;
   };
@@ -392,7 +404,7 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
 
   Taker take(out);
   if (products.rows > products.columns) take(LastStep{column});
-  // Rows outermost, then columns, then what makes matrices of their own.
+  // Rows come outermost, then columns, then the axes of which each index has matrices of its own.
   for (size_t i = 0; i < nest.size(); ++i) {
     auto at = std::ranges::find(order, nest[i]) - order.begin();
     for (; at > static_cast<std::ptrdiff_t>(i); --at) {
@@ -401,7 +413,7 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
       std::swap(order[k - 1], order[k]);
     }
   }
-  std::vector<std::string> grid;  // its levels
+  std::vector<std::string> grid;  // the levels of its loop
   LoopName groups{row};
   if (!is_constant(row, kRows)) {
     grid.push_back(row);
@@ -421,7 +433,7 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
     if (axis != row) take(ReorderStep{groups, {axis}});
   for (size_t i = 1; i < grid.size(); ++i) take(TupleStep{{grid[0]}, {grid[i]}});
   take(OnStep{{grid[0]}, Machine::Grid})(OnStep{groups, Machine::Group});
-  // Turns along what is summed are counted as one.
+  // The turns along all summed axes are counted as one.
   if (is_constant(summed.back(), factors.depth)) {
     take(WholeStep{{summed.back()}});
     summed.pop_back();
@@ -445,14 +457,14 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
 }  // namespace
 
 std::optional<Refusal> tile_products(Scheduled& out, const Target& target) {
-  if (!has_asynchronous_dots(target)) return no_rule("the machine has no asynchronous dots");
+  if (!has_asynchronous_dots(target)) return no_rule("the target has no asynchronous dots");
   join_axes(out);
   flatten_tensors(out);
   const auto first = find_products(out.tree);
   if (const auto* refusal = std::get_if<Refusal>(&first)) return *refusal;
   take_residues(out, std::get<Products>(first));
   const std::string rows = compose_rows(out, std::get<Products>(find_products(out.tree)));
-  // Its tasks are those of the tree as it was.
+  // The tasks of the products stay those of the tree before the steps.
   const LoopTree before = out.tree;
   const auto products = std::get<Products>(find_products(before, rows));
   const auto factors = find_factors(before, products, kSlab);

@@ -1,8 +1,9 @@
-// products_cpu.cpp — sums whose factors run along different parallel axes, on a CPU: a block of
-// sums in registers, one axis along vectors, and the summed axes walked in order.
+// products_cpu.cpp — the rule for products on a CPU (sums whose factors run along different
+// parallel axes): a block of sums in registers, one axis along vectors, and the summed axes walked
+// in order.
 //
-// Where it pays, a phase before lays the factors of the lanes out in panels as wide as a block, for
-// all cores, and each tile of rows lays its factors side by side in a core's cache.
+// If it pays, an earlier phase lays out the factors of the lanes for all cores, in panels as wide
+// as a block, and each tile of rows lays its factors side by side in a core's cache.
 #include <algorithm>
 #include <cmath>
 
@@ -15,25 +16,25 @@ namespace braze {
 namespace {
 
 constexpr double kInstanceOperations = 16e6;
-constexpr double kMostOperationsUnrolled = 8;  // of an element of a block, after its sum
-constexpr int64_t kLeastPanels = 2;            // of an instance, so that rows are used again
+constexpr double kMostOperationsUnrolled = 8;  // operations on an element of a block after its sum
+constexpr int64_t kLeastPanels = 2;            // panels of an instance, so that rows are used again
 constexpr int64_t kLeastStagedDepth = 16;      // copies of shorter rows cost more than they save
-constexpr int64_t kNearTiles = 4;              // between rows that lie near each other
+constexpr int64_t kNearTiles = 4;              // tiles between rows that count as near each other
 constexpr int64_t kUnrolled = 4;
-constexpr int64_t kCopyVectors = 4;  // of one step of a copy
+constexpr int64_t kCopyVectors = 4;  // vectors of one step of a copy
 
-// What a schedule asks about the factors along one axis.
+// What a schedule must know about the factors along one axis.
 struct Factors {
   size_t count = 0;
-  bool computed = false;  // with operations, at least a conversion or a choice
-  bool across = false;    // they lie in memory along the innermost summed axis
-  // Elements between neighbours along that axis, if all are just what memory holds, as far apart
-  // everywhere, and may lie along their own axis.
+  bool computed = false;  // whether there are operations, at least a conversion or a choice
+  bool across = false;    // whether they are contiguous along the innermost summed axis
+  // The distance in memory of neighbours along the innermost summed axis. It exists if all factors
+  // are plain loads with the same distance that may be contiguous along their own axis.
   std::optional<int64_t> step = 0;
   std::set<size_t> axes;
 };
 
-// As above, of one load.
+// `Factors::step` of one load.
 std::optional<int64_t> step_of(const TreeAccess& load, const LoopAxis& inner, const LoopAxis& own) {
   const auto along = [&](const LoopAxis& axis) -> std::optional<int64_t> {
     const auto coefficient = load.offset.coefficient_of(axis.name);
@@ -63,21 +64,21 @@ Factors facts_of(const LoopTree& tree, const FactoredSums& sums, size_t along, s
   return out;
 }
 
-// How the blocks are.
+// The sizes of blocks and tasks, and what is done with the factors.
 struct Tiling {
   int64_t rows = 1, lanes = 1;  // of a block
   int64_t rows_of_task = 1, lanes_of_task = 1;
   bool pack = false, stage = false;
-  bool by_row = false;  // what follows sees one row of a block at a time
+  bool by_row = false;  // whether what follows takes one row of a block at a time
   bool rows_across = false, lanes_across = false;
 };
 
-// The rows of a block: the most that fit, among those that waste least of the extent.
+// The number of rows of a block: at most `most`, with the least cost for the whole extent.
 int64_t rows_of_block(int64_t extent, int64_t most) {
   int64_t best = 1;
   double best_cost = 1e300;
   for (int64_t rows = 1; rows <= most; ++rows) {
-    // Every block loads its lanes' operand once; the cost of that is added to the cost of the rows.
+    // Every block loads the factors of its lanes once, which costs as much as two rows.
     const double blocks = static_cast<double>((extent + rows - 1) / rows);
     const double cost = blocks * (static_cast<double>(rows) + 2.0);
     if (cost > best_cost) continue;
@@ -87,7 +88,8 @@ int64_t rows_of_block(int64_t extent, int64_t most) {
   return best;
 }
 
-// The largest of as few equal parts as have no more than `most`.
+// The size of the largest part, if `count` is divided into as few equal parts of at most `most` as
+// possible.
 int64_t shared(int64_t count, int64_t most) {
   const int64_t parts = (count + most - 1) / most;
   return (count + parts - 1) / parts;
@@ -97,14 +99,15 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
   const int64_t lanes = target.vector_lanes(4);
   const int64_t n = planned_extent(tree, sums.lanes), m = planned_extent(tree, sums.rows);
   const int64_t k = product_of(tree, sums.summed, [](size_t) { return true; });
-  // The sums, one row of the lanes' operand and one splat must fit the registers.
+  // The sums, one row of the lanes' factors and one splat must fit in the registers.
   const auto width = static_cast<int64_t>(
       std::max<size_t>(size_of(compute_type(body_dtype(*sums.sums.front()))) / 4, 1));
   int64_t columns = n <= lanes || width > 1 ? 1 : m < 4 ? 4 : 2;
   const int64_t used = columns * width;
   int64_t most_rows = std::max<int64_t>((target.vector_registers - used - 1) / used, 1);
-  // Fewer rows and more lanes take as many sums, and leave the rows in the first cache. A machine
-  // with so many registers multiplies by a number in memory, which needs no register.
+  // With fewer rows and more lanes, a block has as many sums, and its rows stay in the first-level
+  // cache. A machine with that many registers multiplies by a number in memory, which needs no
+  // register.
   const bool spills = std::min(m, most_rows) * k * 4 * width > target.l1_bytes / 2;
   if (columns == 2 && n >= 4 * lanes && spills && target.vector_registers >= 32) {
     columns = 4;
@@ -114,8 +117,8 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
   out.lanes = lanes * columns;
   out.rows = rows_of_block(m, most_rows);
 
-  // Enough tasks for the cores, each with enough work. All cores read the panels of a task again
-  // for each tile of rows, so together they may use half of the last-level cache.
+  // Tasks should suffice for all cores, and each should have enough work. All cores read the panels
+  // of their tasks again for each tile of rows, so these may fill half of the last-level cache.
   const auto is_batch = [&](size_t axis) { return axis != sums.lanes && axis != sums.rows; };
   const int64_t batches = product_of(tree, sums.nest, is_batch);
   const int64_t m_blocks = (m + out.rows - 1) / out.rows,
@@ -131,14 +134,14 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
       shared(n_blocks, std::min({n_blocks, std::max(each, kLeastPanels), by_cache}));
   int64_t rows_in_task = std::min(m_blocks, std::max<int64_t>(each / lanes_in_task, 1));
 
-  // Copies pay if the inner loop would read badly, or often: across the vectors, with operations on
-  // the way, or from an array that is too large for the second-level cache and whose rows are far
-  // from each other. Rows of a tile that follow each other are what a copy would be.
+  // Copies pay if the inner loop would read factors badly or often: across the vectors, with
+  // operations on the way, or from an array that exceeds the second-level cache and whose rows are
+  // far apart. Rows that follow each other within a few tiles are already what a copy would be.
   const Factors of_lanes = facts_of(tree, sums, sums.lanes, sums.rows);
   const Factors of_rows = facts_of(tree, sums, sums.rows, sums.lanes);
   out.lanes_across = of_lanes.across;
   out.rows_across = of_rows.across;
-  // Panels serve all rows of the batches that their factor does not depend on.
+  // Panels serve all rows of all batches on which their factor does not depend.
   const int64_t own = product_of(
       tree, sums.nest, [&](size_t axis) { return is_batch(axis) && of_lanes.axes.contains(axis); });
   const int64_t reused = m_blocks * batches / own;
@@ -149,8 +152,8 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
       of_lanes.step && *of_lanes.step >= out.lanes && *of_lanes.step <= kNearTiles * out.lanes;
   out.pack = reused > 1 && of_lanes.count > 0 &&
              (of_lanes.across || ((large || of_lanes.computed) && !near && reused >= 4));
-  // A panel that is read where it lies comes from far away, once for all rows of a task. Panels may
-  // be an axis of their own.
+  // A panel that is read where it lies comes from far away, so all rows of a task should use it. If
+  // panels have their own axis, `own` counts them.
   if (!out.pack && near && size > target.l2_bytes / 4 / own) {
     rows_in_task = shared(m_blocks, each);
     lanes_in_task = shared(n_blocks, std::max<int64_t>(each / rows_in_task, 1));
@@ -166,7 +169,7 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
 
 // --- Steps --------------------------------------------------------------------------------------
 
-// The names of what the steps are about: numbers of axes change with them.
+// The axes by name, because steps change their numbers.
 struct Names {
   std::vector<std::string> batch, summed;
   std::string rows, lanes;
@@ -196,13 +199,13 @@ LoopName sum_loop(const Scheduled& out, const std::string& axis) {
       .value();
 }
 
-// The loops that an axis gets.
+// Which loops `cut` made for an axis.
 struct Levels {
   bool tasks = false, blocks = false;
   int64_t count() const { return tasks + blocks; }
 };
 
-// Tasks of an axis, blocks of a task, and the tile of a block.
+// Cuts an axis into tasks, the blocks of a task, and the tile of a block.
 Levels cut(Scheduled& out, const std::string& axis, int64_t of_task, int64_t block) {
   const Expr extent = axis_of(out, axis).extent;
   Levels made;
@@ -228,8 +231,8 @@ IndexComparison before_end(const LoopAxis& axis) {
   return {axis.index(), IndexComparison::Kind::Lt, axis.extent};
 }
 
-// The factors of a tile of rows, in the cache of a core: the rows side by side if they are read
-// along what is summed, else as they lie.
+// Copies the factors of a tile of rows into the cache of a core: with the rows side by side if they
+// are contiguous along the summed axis, and unchanged otherwise.
 void stage_rows(Scheduled& out, const Names& names, const Tiling& tiling, const LoopName& at,
                 const Target& target) {
   const size_t before = out.tree.values.size();
@@ -265,7 +268,7 @@ int64_t loops_before(const LoopTree& tree, const std::string& axis, size_t phase
   return out;
 }
 
-// The factors of the lanes, in panels as wide as a block, once for all cores.
+// Packs the factors of the lanes once for all cores, in panels as wide as a block.
 void pack_lanes(Scheduled& out, const Names& names, const Tiling& tiling, const Target& target) {
   const size_t phases = out.tree.phases.size();
   if (!out.try_take(
@@ -288,7 +291,8 @@ void pack_lanes(Scheduled& out, const Names& names, const Tiling& tiling, const 
       out.take(SplitStep{loop(names.lanes), tiling.lanes, /*padded=*/true});
       out.take(WholeStep{loop(names.lanes, 2)});
     }
-    // What lies along the summed axis is read along it, and turned tile by tile.
+    // Factors that are contiguous along the summed axis are read along it, and transposed tile by
+    // tile.
     if (tiling.lanes_across && find_loop(out.tree, loop(inner))) {
       const Expr extent = axis_of(out, inner).extent;
       int64_t turn = target.vector_lanes(4);
@@ -332,7 +336,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   const Levels lanes = cut(out, names.lanes, tiling.lanes_of_task, tiling.lanes);
   const LoopName row_blocks{names.rows, rows.count()}, lane_blocks{names.lanes, lanes.count()};
   if (rows.blocks && lanes.tasks) out.take(ReorderStep{row_blocks, {names.lanes}});
-  // Staged rows serve all lanes of a task; else a panel stays in the cache for all rows.
+  // Staged rows serve all lanes of a task. Without them, a panel stays in the cache for all rows.
   if (rows.blocks && lanes.blocks && !tiling.stage) out.take(ReorderStep{row_blocks, lane_blocks});
   std::vector<LoopName> grid;
   for (const std::string& axis : names.batch) grid.push_back({axis});
@@ -344,7 +348,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
     for (const std::string& value : values) out.try_take(KeepStep{value, Storage::Chip});
     out.try_take(SlabsStep{{false, store}, names.rows, 1, /*beside=*/true});
   }
-  // Blocks that are all whole need no masks.
+  // Whole blocks need no masks.
   const LoopAxis& lane = axis_of(out, names.lanes);
   if (!lane.extent.is_multiple_of(tiling.lanes) && lanes.count() > 0)
     out.take(PartStep{lane_blocks, before_end(lane)});
@@ -358,7 +362,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
 std::optional<Refusal> tile_products_for_cpu(Scheduled& out, const Target& target) {
   join_axes(out);
   join_digits(out, target.vector_lanes(4));
-  flatten_tensors(out);  // so that coordinates have no digits there
+  flatten_tensors(out);  // so that coordinates have no digits
   const LoopTree tree = out.tree;
   auto found = find_factored_sums(tree);
   if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);

@@ -1,8 +1,9 @@
-// products_gpu.cpp — sums whose factors run along different parallel axes, on a GPU's ordinary
-// units and on the matrix units of warps: a block of sums in the registers of each thread.
+// products_gpu.cpp — the rule for products (sums whose factors run along different parallel axes)
+// on a GPU's ordinary units and on the matrix units of warps: each thread has a block of sums in
+// registers.
 //
-// Large products have slices of their factors on chip, where the threads of a block share them; the
-// next slices are fetched while one is multiplied. Small products load factors as they multiply.
+// Large products have slices of their factors on chip, which the threads of a block share. While
+// one slice is multiplied, the next ones are fetched. Small products load factors as they multiply.
 #include <algorithm>
 
 #include "compiler/fusion/space.h"
@@ -18,30 +19,30 @@ namespace braze {
 namespace {
 
 constexpr int64_t kMatrixStages = 3, kAheadStages = 4, kLeastStages = 2;
-constexpr int64_t kMatrixDepth = 8;      // steps of one product of matrices in a warp
-constexpr int64_t kMostChunkSums = 128;  // of a thread, where chunks are combined at once
-constexpr int64_t kAccessBytes = 16;     // of a thread
+constexpr int64_t kMatrixDepth = 8;      // depth of one product of matrices in a warp
+constexpr int64_t kMostChunkSums = 128;  // sums of a thread, if chunks are combined at once
+constexpr int64_t kAccessBytes = 16;     // bytes that a thread accesses at once
 constexpr int64_t kDirectThreads = 256;
 constexpr int64_t kUnrolled = 4;
 
-// One factor along one of the two axes.
+// One factor along one of the two axes, rows or lanes.
 struct Factor {
   bool lanes = false;
-  bool computed = false;     // with operations, at least a conversion or a choice
-  bool across = false;       // it lies in memory along the innermost summed axis
+  bool computed = false;     // whether there are operations, at least a conversion or a choice
+  bool across = false;       // whether it is contiguous along the innermost summed axis
   int64_t vector = 1;        // neighbours that one thread should read together
-  size_t tensor = SIZE_MAX;  // from which it is copied, if it is not computed
+  size_t tensor = SIZE_MAX;  // the tensor to copy, if it is not computed
 };
 
-// How the sums are dealt.
+// How the sums are dealt to blocks and threads.
 struct Tiling {
   int64_t rows = 1, lanes = 1;  // of a block
   int64_t row_threads = 1, lane_threads = 1;
-  int64_t vector = 1;             // neighbours along the lanes in a thread
+  int64_t vector = 1;             // neighbours along the lanes in one thread
   int64_t slice = 0, stages = 0;  // 0: no slices
   int64_t chunks = 1;
   bool matrices = false, ahead = false;
-  bool lean = false;  // two blocks can share a multiprocessor
+  bool lean = false;  // whether two blocks can share a multiprocessor
   int64_t threads() const { return row_threads * lane_threads; }
 };
 
@@ -69,8 +70,8 @@ std::vector<Factor> factors_along(const LoopTree& tree, const FactoredSums& sums
   return out;
 }
 
-// Whether all that is summed is read again for many lines, as the factors of a product are. Folds
-// that read something once are reductions like others.
+// Whether everything that is summed is read for many lines, as the factors of a product are. Folds
+// that read some tensor only once are served as other reductions are.
 bool reads_all_again(const LoopTree& tree, const FactoredSums& sums) {
   return std::ranges::all_of(accesses(tree, *sums.sums.front()), [&](const TreeAccess& access) {
     return std::ranges::any_of(sums.nest, [&](size_t line) {
@@ -79,7 +80,7 @@ bool reads_all_again(const LoopTree& tree, const FactoredSums& sums) {
   });
 }
 
-// Whether warps can multiply the factors: 16-bit floats, or f32 where tf32 will do.
+// Whether warps can multiply the factors: they have 16 bits, or are f32 and may be rounded to tf32.
 bool has_matrix_products(const LoopTree& tree, const LoopTask& sum) {
   if (sum.kind != LoopTask::Kind::Dot || body_dtype(sum) != DType::F32 ||
       tree.values[sum.target].axes.size() < 2)
@@ -92,8 +93,8 @@ bool has_matrix_products(const LoopTree& tree, const LoopTask& sum) {
 
 // --- Slices -------------------------------------------------------------------------------------
 
-// A tile with slices; none if the product had better not have them: it is small, or one of its
-// factors is none.
+// A tile with slices. None if they would not pay, because the product is small or has a factor that
+// does not vary along the summed axis.
 std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& sums,
                                     const ProductSize& given, const Target& target) {
   const LoopTask& sum = *sums.sums.front();
@@ -114,7 +115,7 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
   ProductSize size = given;
   size.ahead = out.matrices && copied;
   const auto [best, chunks] = best_tile(out.matrices, size, sums.summed.size() == 1, target);
-  // Accumulators of eight bytes take the registers of two.
+  // Sums of eight bytes take two registers each.
   const auto bytes = static_cast<int64_t>(size_of(compute_type(body_dtype(sum))));
   const int64_t narrower = std::max<int64_t>(bytes / 4, 1);
   out.rows = best->rows / narrower;
@@ -122,19 +123,20 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
   out.row_threads = best->row_threads;
   out.lane_threads = best->lane_threads;
   out.vector = out.matrices ? 2 : kAccessBytes / std::max<int64_t>(bytes, 4);
-  out.slice = size.ahead ? 2 * best->slice : best->slice;  // no register holds what is copied
+  // Twice as deep, because copies take no registers.
+  out.slice = size.ahead ? 2 * best->slice : best->slice;
   out.chunks = chunks;
   out.stages = size.ahead ? kMatrixStages : kLeastStages;
   out.ahead = size.ahead;
-  // Two blocks of the largest tile can share a multiprocessor's registers if nothing is computed
-  // beside the products, little after them, and vectors are copied.
+  // Two blocks with the largest tile can share the registers of a multiprocessor if factors are not
+  // computed, little follows the products, and vectors are copied.
   constexpr double kMostAfter = 100, kFewAfter = 4;  // operations on each sum
   const double after = operations_after(tree);
   const bool largest = best->rows * best->lanes == 128 * 128 && narrower == 1;
   out.lean = shared_block_registers(target) > 0 && !out.matrices && largest && found.size() == 2 &&
              after <= kMostAfter && copied &&
              std::ranges::all_of(found, [](const Factor& f) { return f.vector > 1; });
-  // What follows needs the registers that fetched slices would take.
+  // If more follows, it needs the registers that fetched slices would take.
   if (out.lean && after > kFewAfter) {
     out.stages = kAheadStages;
     out.ahead = true;
@@ -144,7 +146,7 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
 
 // --- Without slices -----------------------------------------------------------------------------
 
-// One side of a block's tile: threads, and elements in each.
+// One side of a block's tile: its threads, and the elements of each.
 struct Side {
   int64_t threads = 16, each = 4;
   int64_t tile() const { return threads * each; }
@@ -160,12 +162,12 @@ Side side_of(int64_t extent) {
 
 Tiling choose_direct(const ProductSize& size, const Target& target) {
   Side lanes = side_of(size.lanes), rows = side_of(size.rows);
-  // Threads that a short side leaves work along the other.
+  // If one side is short, its threads work along the other.
   while (lanes.threads * rows.threads < kDirectThreads && lanes.tile() < size.lanes)
     lanes.threads *= 2;
   while (lanes.threads * rows.threads < kDirectThreads && rows.tile() < size.rows)
     rows.threads *= 2;
-  // Enough blocks for all multiprocessors, by fewer elements in a thread.
+  // There should be blocks for all multiprocessors; if necessary, threads take fewer elements.
   const auto blocks = [&] {
     return size.batches * ceil_divide(size.lanes, lanes.tile()) *
            ceil_divide(size.rows, rows.tile());
@@ -183,7 +185,7 @@ Tiling choose_direct(const ProductSize& size, const Target& target) {
 
 // --- Steps --------------------------------------------------------------------------------------
 
-// What the steps are about, by name: numbers change with them.
+// The axes by name, because steps change their numbers.
 struct Names {
   std::vector<std::string> batch;
   std::string rows, lanes, inner;
@@ -193,7 +195,7 @@ const LoopAxis& axis_of(const Scheduled& out, const std::string& name) {
   return out.tree.axes[*find_axis(out.tree, name)];
 }
 
-// Threads and neighbours of a slice of a factor: neighbours in memory are fetched together.
+// The layout in which a slice of a factor is fetched: neighbours in memory belong to one thread.
 Layout slice_layout(const Scheduled& out, const Names& names, const Factor& factor,
                     const Tiling& tiling) {
   const std::string& own = factor.lanes ? names.lanes : names.rows;
@@ -207,8 +209,8 @@ Layout slice_layout(const Scheduled& out, const Names& names, const Factor& fact
   return layout;
 }
 
-// A factor on chip, slice by slice: copied, if that is wanted and possible, else fetched into
-// registers and stored.
+// Puts the slices of factors on chip. A factor is copied if this is wanted and possible; otherwise
+// it is fetched into registers and stored.
 void slice_factors(Scheduled& out, const Names& names, const std::vector<Factor>& factors,
                    const Tiling& tiling) {
   const LoopName turns{names.inner}, steps{names.inner, 2};
@@ -221,7 +223,8 @@ void slice_factors(Scheduled& out, const Names& names, const std::vector<Factor>
   };
   for (const bool lanes : {!tiling.ahead, tiling.ahead}) {  // `factor` puts the last one first
     const auto first = std::ranges::find(factors, lanes, &Factor::lanes);
-    // The sums read steps of rows side by side, and matrices both factors as they lie.
+    // Sums read several steps of rows that lie side by side; matrix units read both factors as they
+    // lie.
     const bool along = first->across && (tiling.matrices || !lanes);
     const size_t before = out.tree.values.size();
     if (tiling.ahead) {
@@ -280,7 +283,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   for (size_t i = 1; i < grid.size(); ++i) out.take(TupleStep{grid[0], grid[i]});
   if (!grid.empty()) out.take(OnStep{grid[0], Machine::Grid});
 
-  // Threads along the two axes, and chunks in those of one thread.
+  // The layout of the sums: threads along the two axes, and neighbours in one thread.
   const std::vector<int64_t> extents{tiling.rows, tiling.lanes},
       threads{tiling.row_threads, tiling.lane_threads};
   const Layout layout = tiling.matrices    ? warp_dot_layouts(extents, threads, tiling.vector).sums
@@ -297,7 +300,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
     return bind_layouts(out, tiled);
   }
   out.take(SplitStep{{names.inner}, tiling.slice, /*padded=*/true});
-  // One load takes several steps of a factor whose steps lie side by side.
+  // One load takes several steps of a factor if they lie side by side.
   const auto rows = std::ranges::find(factors, false, &Factor::lanes);
   const int64_t together = tiling.matrices ? kMatrixDepth
                            : is_dot && rows->across && tiling.slice % tiling.vector == 0
@@ -329,18 +332,18 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
 }  // namespace
 
 std::optional<Refusal> tile_products_for_gpu(Scheduled& out, const Target& target) {
-  // Most trees are refused at once, before anything is copied.
+  // Most trees are refused here, before anything is copied.
   const auto nest = find_summed_nest(out.tree);
   if (const auto* refusal = std::get_if<Refusal>(&nest)) return *refusal;
   join_axes(out);
   join_digits(out, kWarpThreads);
-  flatten_tensors(out);  // so that coordinates have no digits there
+  flatten_tensors(out);  // so that coordinates have no digits
   const LoopTree tree = out.tree;
   auto found = find_factored_sums(tree);
   if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);
   const auto& sums = std::get<FactoredSums>(found);
   if (sums.sums.front()->kind == LoopTask::Kind::Fold && !reads_all_again(tree, sums))
-    return no_rule("a sum reads what no other sum reads");
+    return no_rule("the elements that a sum reads are read by no other sum");
   const auto is_batch = [&](size_t axis) { return axis != sums.lanes && axis != sums.rows; };
   const ProductSize size{.rows = planned_extent(tree, sums.rows),
                          .lanes = planned_extent(tree, sums.lanes),

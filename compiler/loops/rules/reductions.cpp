@@ -1,4 +1,4 @@
-// reductions.cpp — what the rules for reductions on all machines share.
+// reductions.cpp — facts about reductions that the rules for all machines share.
 #include "compiler/loops/rules/reductions.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::optional<Walk> as_walk(const Loop& outermost) {
   }
 }
 
-// Whether something else reads what each turn of a walk makes anew.
+// Whether a task outside the walk reads a value that each turn of the walk makes anew.
 bool is_read_elsewhere(const LoopTree& tree, const Walk& walk) {
   std::set<size_t> made;
   for (const LoopTask* task : walk.tasks)
@@ -55,8 +55,8 @@ bool is_read_elsewhere(const LoopTree& tree, const Walk& walk) {
   return out;
 }
 
-// If an output takes over the memory of an input, everything that reads the input must stand before
-// the store or beside it.
+// Whether something reads an input after the store that overwrites its memory. Reads must stand
+// before that store or beside it.
 bool reads_what_is_overwritten(const LoopRegion& region) {
   std::set<size_t> written;
   bool out = false;
@@ -69,7 +69,7 @@ bool reads_what_is_overwritten(const LoopRegion& region) {
       for (const LoopStep& s : task.body.steps)
         out |= s.kind == LoopStep::Kind::Load && written.contains(s.source);
     });
-    // Of stores side by side, all values are computed before the first store.
+    // If stores stand side by side, all values are computed before the first store.
     const bool more = !as_loop(region[i]) && i + 1 < region.size() && !as_loop(region[i + 1]);
     if (more) continue;
     for (size_t k = 0; k <= i; ++k)
@@ -104,7 +104,7 @@ std::optional<ReductionNest> reduction_nest(const LoopTree& tree) {
     if (!walk || is_read_elsewhere(tree, *walk)) return std::nullopt;
     out.walks.push_back(std::move(*walk));
   }
-  // The axis that is innermost in one walk must be innermost in all.
+  // An axis that is innermost in one walk must be innermost in every walk that has it.
   for (const Walk& walk : out.walks)
     for (const Walk& other : out.walks)
       for (const size_t axis : walk.axes)
@@ -145,7 +145,7 @@ WalkFacts facts_of(const LoopTree& tree, const ReductionNest& nest) {
   };
   WalkFacts out;
   out.lines = product(nest.lines);
-  // The longest walk decides.
+  // The longest walk determines the axis.
   const Walk& main = *std::max_element(
       nest.walks.begin(), nest.walks.end(),
       [&](const Walk& a, const Walk& b) { return product(a.axes) < product(b.axes); });

@@ -1,4 +1,5 @@
-// reductions.h — first trees whose kernels reduce: lines, and walks along axes in each line.
+// reductions.h — facts about first trees that reduce: they have lines, and walks along axes in each
+// line. The rules for all machines share them.
 #pragma once
 
 #include "compiler/loops/rules/facts.h"
@@ -6,52 +7,55 @@
 
 namespace braze {
 
-/// Loops inside each other, with only tasks in the innermost.
+/// Loops inside each other that contain only tasks in the innermost loop.
 struct Walk {
   std::vector<size_t> axes;            ///< the outermost first
   std::vector<const LoopTask*> tasks;  ///< valid until the tree changes
   size_t along() const { return axes.back(); }
 };
 
-/// Parallel loops around everything, with walks inside them that follow each other, and tasks
-/// beside the walks that read what the walks before have reduced.
+/// Parallel loops (over lines) around everything, and walks inside them that follow each other.
+/// Tasks beside the walks read what earlier walks have reduced.
 struct ReductionNest {
   std::vector<size_t> lines;  ///< the outermost first
   std::vector<Walk> walks;
   std::vector<const LoopTask*> beside;
   bool begins_with_walk = false;
 };
-/// None if the tree has another form, or has tasks other than folds and stores.
+/// The nest of a tree. None if the tree has another form, or tasks other than folds and stores.
 std::optional<ReductionNest> reduction_nest(const LoopTree& tree);
 
-/// The same after axes that all accesses run through as one were joined; none without walks.
+/// The same after axes that all accesses run through as one were joined. None if there are no
+/// walks.
 std::optional<ReductionNest> collapsed_reductions(Scheduled& out);
-/// The reason why there is no such nest.
+/// The reason why the tree has no such nest.
 Refusal unserved_reduction(const LoopTree& tree);
 
-/// What the walks access along one axis.
+/// What the walks along one axis access.
 struct WalkFacts {
   size_t along = 0;  ///< the axis of the longest walk
   int64_t length = 1, lines = 1;
-  int64_t elements = 1;                ///< of the longest walk, in one line
-  std::vector<TreeAccess> touched;     ///< by walks along the axis
-  std::vector<const LoopTask*> tasks;  ///< of the walks
-  size_t walks = 0;                    ///< along the axis
+  int64_t elements = 1;                ///< elements of the longest walk in one line
+  std::vector<TreeAccess> touched;     ///< accesses of these walks
+  std::vector<const LoopTask*> tasks;  ///< tasks of these walks
+  size_t walks = 0;                    ///< number of walks along the axis
   bool one_pass = false;               ///< whether there is one walk, and nothing before it
 };
 WalkFacts facts_of(const LoopTree& tree, const ReductionNest& nest);
 
-/// Cuts every walk over an axis into turns of `turn`, which become dimensions of tiles.
+/// Cuts every walk along an axis into turns of `turn`, which become dimensions of tiles.
 void cut_walks(Scheduled& out, const std::string& axis, int64_t turn);
-/// Puts the loops over lines on grid; loops over axes in `tiled` take that many lines as a tile.
+/// Deals the loops over lines to the grid. Loops over axes in `tiled` take the given number of
+/// lines as a tile.
 void deal_lines(Scheduled& out, const std::vector<std::string>& lines,
                 const std::vector<std::pair<std::string, int64_t>>& tiled);
-/// Merges walks along an axis that follow each other, where that is legal. By the online rule,
-/// values that follow a running maximum are summed in the same walk.
+/// Merges walks along an axis that follow each other, where that is legal. By the online rule, a
+/// sum of values that depend on a running maximum joins the walk of the maximum.
 void merge_walks(Scheduled& out, const std::string& axis);
-/// If all walks along the axis have whole turns only, they need no masks.
+/// If turns of the walks may reach beyond the end of the axis, separates whole turns, which need no
+/// masks.
 void part_walks(Scheduled& out, const std::string& axis, int64_t turn);
-/// Loops over the axis, in the order of the text.
+/// The number of loops over the axis.
 int64_t count_loops(const LoopTree& tree, const std::string& axis);
 
 }  // namespace braze

@@ -1,5 +1,6 @@
-// reductions_cpu.cpp — reductions on a CPU: over rows (vectors along the reduced axis, folded at
-// the end) and over columns (vectors along another axis, the reduced axes walked in order).
+// reductions_cpu.cpp — the rule for reductions on a CPU: over rows (vectors run along the reduced
+// axis and are folded at the end) and over columns (vectors run along another axis, and the reduced
+// axes are walked in order).
 #include <algorithm>
 #include <bit>
 #include <set>
@@ -18,10 +19,11 @@ constexpr int64_t kTasksOfCore = 4;
 constexpr int64_t kFewTasks = 8;
 constexpr int64_t kMostChunks = 256;
 constexpr int64_t kChunkElements = 16'384;
-// Rows that a turn takes, each with sums of its own, where a row is as wide as can be. Of narrower
-// ones a turn takes more, so that as many sums are in flight.
+// The number of rows of widest tiles that a turn takes, each with sums of its own. If tiles are
+// narrower, a turn takes more rows, so that as many sums are in flight.
 constexpr int64_t kRowsOfTurn = 2;
-// Operations and loads of a value that is worth keeping: more than a store and a load.
+// A value is worth keeping if it takes this many operations and loads: more than a store and a
+// load.
 constexpr int64_t kWorthKeeping = 5;
 constexpr int64_t kMostBytes = int64_t{1} << 40;
 
@@ -36,13 +38,13 @@ void chunk_walk(Scheduled& out, const ReductionNest& nest, const WalkFacts& fact
   if (chunks > 1) out.try_take(ChunkStep{{out.tree.axes[outermost].name}, chunks, Combine::Phase});
 }
 
-// Vectors lie along the last axis.
+// Makes the axis the last one, because vectors lie along the last axis.
 void put_last(Scheduled& out, const std::string& axis) {
   if (*find_axis(out.tree, axis) + 1 < out.tree.axes.size()) out.take(LastStep{axis});
 }
 
-// Values that several walks compute alike are computed once, and kept on chip where they leave the
-// cache some room. `lane` is an axis of which a tile has `tile` elements.
+// Values that several walks compute alike are computed once. They are kept on chip if they leave
+// room in the cache. A tile has `tile` elements of the axis `lane`.
 void share_values(Scheduled& out, const ReductionNest& nest, const std::string& lane, int64_t tile,
                   const Target& target) {
   std::set<std::string> lines, walked;
@@ -65,7 +67,7 @@ void share_values(Scheduled& out, const ReductionNest& nest, const std::string& 
       if (const ShareStep step{{axis, n}, kWorthKeeping}; !legal(out.tree, step))
         steps.push_back(step);
   if (steps.empty()) return;
-  put_last(out, lane);  // also in what is kept
+  put_last(out, lane);  // the kept values need it, too
   for (const ShareStep& step : steps)
     for (Scheduled next = out; next.try_take(step); next = out) {
       if (next.tree.values.size() > out.tree.values.size()) {
@@ -139,7 +141,7 @@ std::optional<Refusal> tile_reductions_for_cpu(Scheduled& out, const Target& tar
   const WalkFacts facts = facts_of(out.tree, *nest);
   std::vector<size_t> axes = nest->lines;
   axes.push_back(facts.along);
-  // Several vectors in flight hide latency if there are enough registers for them.
+  // Several vectors in flight hide latency, if there are enough registers for them.
   const int64_t lanes = target.vector_lanes(4);
   const int64_t wide = lanes * (target.vector_registers >= 32 ? 4 : 2);
   const size_t lane = best_lane_axis(out.tree, facts.touched, axes, lanes);

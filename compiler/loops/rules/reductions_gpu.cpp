@@ -1,6 +1,7 @@
-// reductions_gpu.cpp — reductions on a GPU. Along rows: a row, or several, stays in the registers
-// of a block or of a cluster if it fits, and else the whole block walks it. Along columns: lanes
-// are on neighbouring columns and warps on rows, and warps are folded at the end.
+// reductions_gpu.cpp — the rule for reductions on a GPU. Along rows: if one row or several fit in
+// the registers of a block or a cluster, they stay there; otherwise the whole block walks them.
+// Along columns: lanes are on neighbouring columns and warps on rows, and warps are folded at the
+// end.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -16,25 +17,28 @@ namespace {
 
 constexpr int64_t kBlockThreads = 256;
 constexpr int64_t kMostThreads = 1024;
-// Elements a thread can keep of a row without spilling: of one input, and of all inputs.
+// Elements of a row that a thread can keep without spilling: of one input, and of all inputs
+// together.
 constexpr int64_t kMostKept = 32, kMostLoaded = 96;
-// Bytes of what later walks read again.
+// Bytes that a thread can keep for later walks.
 constexpr int64_t kMostKeptBytes = 160;
-// Bytes of an input that a thread should have, two accesses: kernels are slower with one, and no
-// faster with four, which take twice the code.
+// Bytes of an input that a thread should have: two accesses. Kernels are slower with one access;
+// with four they are no faster and have twice the code.
 constexpr int64_t kFewBytes = 32;
-// Threads of each block of a cluster that shares a row: the first number that works.
+// Threads of each block of a cluster that shares a row. The first number with which the row fits is
+// taken.
 constexpr int64_t kClusterThreads[] = {256, 512};
-// Elements of a thread at each step of a row that is walked once, and several times: to follow a
-// running value costs something in each step. Those that follow one need registers, of which small
-// blocks leave more, and several blocks of a multiprocessor load and store at different times.
+// Elements of a thread at each step of a row that is walked once, and of one that is walked several
+// times, because following a running value costs something at each step. The latter needs
+// registers, of which small blocks leave more. Besides, several blocks of a multiprocessor load and
+// store at different times.
 constexpr int64_t kWalkElements = 4, kWalkElementsAgain = 8;
 constexpr int64_t kWalkThreadsAgain = 256;
-// A reduction with few results is cut into chunks, whose number is part of the schedule, since it
-// orders the sum.
+// A reduction with few results is cut into chunks. Their number is part of the schedule, because it
+// determines the order of the sum.
 constexpr int64_t kMostChunks = 256;
 constexpr int64_t kChunkElements = 8192;
-// Threads of a multiprocessor that hide its memory's latency.
+// The number of threads with which a multiprocessor hides the latency of its memory.
 constexpr int64_t kMultiprocessorThreads = 1024;
 constexpr int64_t kLineBytes = 128, kAccessBytes = 16;
 // Blocks of a multiprocessor that walk columns several times.
@@ -43,7 +47,7 @@ constexpr int64_t kBlocksOfColumns = 4;
 // rate times the latency of memory.
 constexpr int64_t kBytesInFlight = 32 << 10;
 
-// There are few threads and much to reduce, so every block takes a chunk.
+// Whether the reduction is cut into chunks, because there are few threads and much to reduce.
 bool takes_chunks(const WalkFacts& facts, int64_t instances, int64_t per_instance,
                   const Target& target, int64_t threads = kMostThreads) {
   return facts.one_pass && instances * threads < 2 * target.cores * kMostThreads &&
@@ -69,21 +73,21 @@ void chunk_walk(Scheduled& out, const ReductionNest& nest, const WalkFacts& fact
 
 struct Row {
   int64_t along = kWarpThreads, cluster = 1, vector = 1, tile = 1;
-  int64_t rows = 1;   // of a block
-  int64_t each = 1;   // of a thread: rows that read the same
+  int64_t rows = 1;   // rows of a block
+  int64_t each = 1;   // rows of a thread, which read the same elements
   int64_t outer = 1;  // threads along the outer of two axes that are walked
   int64_t outer_tile = 1;
-  bool resident = false;  // it fits in registers
-  std::string lead;       // the tensor whose lines of memory turns begin at
+  bool resident = false;  // whether the row fits in registers
+  std::string lead;       // a tensor: turns begin at its memory lines
   int64_t lead_step = 1;
 };
 
-// The number of neighbours along the row that one thread should access together. The padding of a
-// row to a multiple of all threads' vectors costs registers and instructions, and narrow elements
-// have more of these for each byte. Longer vectors are worth 7 % of a row of 2-byte elements and 14
-// % of one of 4-byte elements, or more if a warp would otherwise access less than 128 bytes. Where
-// the row begins matters less, because its tiles may begin before it (`lead`). `kept` is the number
-// of elements that a thread may keep of a row that stays in registers, else 0.
+// How many neighbours along the row one thread should access together. The row is padded to a
+// multiple of all threads' vectors, which costs registers and instructions, more of them per byte
+// for narrow elements. Longer vectors are worth 7 % of a row of 2-byte elements and 14 % of one of
+// 4-byte elements, or more if a warp would otherwise access less than 128 bytes. The alignment of
+// rows matters less, because tiles may begin before the row (`lead`). `kept` is the number of
+// elements that a thread may keep of a row in registers; 0 if the row is walked.
 int64_t row_vector(const WalkFacts& facts, const LoopAxis& axis, int64_t threads, int64_t kept,
                    bool may_lead) {
   constexpr int64_t kLaneBytes = 4;
@@ -109,8 +113,8 @@ int64_t row_vector(const WalkFacts& facts, const LoopAxis& axis, int64_t threads
   return vector;
 }
 
-// The tensor that has the most bytes along the row, and whose place in its memory lines differs
-// from row to row.
+// Chooses the tensor that has most bytes along the row, if the position of its rows in memory lines
+// varies.
 void choose_lead(const LoopTree& tree, const WalkFacts& facts, const LoopAxis& axis, Row& row) {
   size_t least = kLineBytes;
   for (const TreeAccess& access : facts.touched)
@@ -121,7 +125,8 @@ void choose_lead(const LoopTree& tree, const WalkFacts& facts, const LoopAxis& a
   };
   while (step > row.vector && !fits()) step /= 2;
   if (!fits()) return;
-  std::map<std::string, std::pair<size_t, size_t>> bytes;  // of a lead: and a tensor
+  // By first position in a line: bytes, and a tensor.
+  std::map<std::string, std::pair<size_t, size_t>> bytes;
   size_t most = 0;
   Expr lead;
   for (const TreeAccess& access : facts.touched) {
@@ -134,7 +139,8 @@ void choose_lead(const LoopTree& tree, const WalkFacts& facts, const LoopAxis& a
     lead = first;
     row.lead = tree.tensors[tensor].name;
   }
-  // A tensor that lies within one memory line would begin at the same place for every row.
+  // The lead must use all symbols that the accesses use: a tensor within one memory line would
+  // begin at the same position for every row.
   for (const TreeAccess& access : facts.touched)
     if (!access.irregular && access.stride(axis) == 1) {
       const Expr first = access.offset.substitute(axis.name, 0);
@@ -145,7 +151,7 @@ void choose_lead(const LoopTree& tree, const WalkFacts& facts, const LoopAxis& a
   row.lead_step = step;
 }
 
-// Short rows share a warp, or a block.
+// Lets short rows share a warp or a block.
 void share_block(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts,
                  const Target& target, Row& out) {
   const int64_t used =
@@ -160,7 +166,7 @@ void share_block(const LoopTree& tree, const ReductionNest& nest, const WalkFact
   out.rows = std::min(out.rows, std::max<int64_t>(kBlockThreads / out.along, 1));
 }
 
-// Bytes of an element of all tensors that several walks along the axis read.
+// The bytes that one element has in all tensors that several walks along the axis read.
 int64_t bytes_read_again(const LoopTree& tree, const ReductionNest& nest, size_t along) {
   std::set<size_t> before, again;
   for (const Walk& walk : nest.walks) {
@@ -179,14 +185,14 @@ int64_t bytes_read_again(const LoopTree& tree, const ReductionNest& nest, size_t
   return bytes;
 }
 
-// Lines that are walked along two axes, of which the inner one is short: the threads that it leaves
-// idle go along the outer one.
+// If lines are walked along two axes and the inner one is short, puts the threads that it leaves
+// idle along the outer one.
 void deal_outer_axis(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts,
                      const Target& target, Row& out) {
   const std::vector<size_t>& axes = nest.walks[0].axes;
   const auto alike = [&](const Walk& walk) { return walk.axes == axes; };
   if (axes.size() != 2 || !std::all_of(nest.walks.begin(), nest.walks.end(), alike)) return;
-  // Whole vectors along the inner axis, since the outer one fills warps.
+  // Vectors are whole along the inner axis, because the outer one fills warps.
   const LoopAxis& inner = tree.axes[facts.along];
   const int64_t vector = std::max(
       out.vector, std::min(vector_along(facts.touched, inner), floor_power_of_two(facts.length)));
@@ -194,14 +200,14 @@ void deal_outer_axis(const LoopTree& tree, const ReductionNest& nest, const Walk
   const int64_t registers = ceil_divide(facts.length, along * vector);
   if (registers * vector > kMostKept) return;
   const int64_t length = planned_extent(tree, axes[0]);
-  // As many as keep the machine at work, at least a warp together.
+  // Enough threads to keep the machine at work, and at least a warp.
   const int64_t wanted =
       ceil_power_of_two(ceil_divide(target.cores * kMultiprocessorThreads, facts.lines * along));
   const int64_t outer =
       std::min({std::max(wanted, kWarpThreads / along), std::max<int64_t>(kBlockThreads / along, 1),
                 ceil_power_of_two(length)});
   if (outer <= 1 || outer * along < kWarpThreads) return;
-  // Loads of several turns overlap.
+  // Several loads of a thread overlap.
   const int64_t elements = vector > out.vector ? 2 * vector : kWalkElements;
   out.along = along;
   out.vector = vector;
@@ -211,7 +217,8 @@ void deal_outer_axis(const LoopTree& tree, const ReductionNest& nest, const Walk
       outer * std::clamp<int64_t>(elements / (registers * vector), 1, ceil_divide(length, outer));
 }
 
-// Whether all walks only fold, and become one: a row is then read once, wherever it is kept.
+// Whether all walks only fold and can become one walk. A row is then read once even if nothing is
+// kept.
 bool folds_in_one_walk(const Scheduled& scheduled, const ReductionNest& nest,
                        const WalkFacts& facts) {
   for (const LoopTask* task : facts.tasks)
@@ -222,8 +229,9 @@ bool folds_in_one_walk(const Scheduled& scheduled, const ReductionNest& nest,
   return nest.walks.size() > 1 && count_loops(merged.tree, along) == 1;
 }
 
-// Many rows that do not fill a warp with whole vectors: a warp takes several of them, each thread a
-// few vectors, and neighbouring threads whole sectors of memory. False if there are too few rows.
+// Many rows, each too short to fill a warp with whole vectors: a warp takes several of them, each
+// thread has a few vectors, and neighbouring threads read whole sectors of memory. Returns false if
+// there are too few rows.
 bool choose_short_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts,
                       const Target& target, Row& out) {
   constexpr int64_t kSectorBytes = 32;
@@ -248,7 +256,7 @@ bool choose_short_row(const LoopTree& tree, const ReductionNest& nest, const Wal
   return true;
 }
 
-// Rows that read the same along their length share what a thread has loaded.
+// If several rows read the same elements, lets a thread take several rows and load these once.
 void share_loads(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts,
                  const Target& target, Row& out) {
   constexpr int64_t kRows = 4;
@@ -297,9 +305,9 @@ Row choose_row(const Scheduled& scheduled, const ReductionNest& nest, const Walk
                kMostKeptBytes / std::max<int64_t>(bytes_read_again(tree, nest, facts.along), 1)),
       out.vector, kMostKept);
   const int64_t few = kFewBytes / static_cast<int64_t>(least);
-  // A warp that works alone needs no barriers. A longer row takes as many threads as it can use:
-  // the power of two that gives each thread about a few elements, unless a thread could not keep
-  // that many.
+  // A warp that works alone needs no barriers. A longer row gets as many threads as it can use: the
+  // power of two that gives each thread about `few` elements, or more threads if a thread could not
+  // keep its part.
   if (length > kWarpThreads * kept) {
     const int64_t wanted = std::max(ceil_divide(2 * length, 3 * few), ceil_divide(length, kept));
     out.along = std::clamp(ceil_power_of_two(wanted), kWarpThreads, kMostThreads);
@@ -308,16 +316,17 @@ Row choose_row(const Scheduled& scheduled, const ReductionNest& nest, const Walk
     if (inputs == 1 && length <= kMostThreads / 2 * kept)
       out.along = std::min(out.along, kMostThreads / 2);
   }
-  // A large block would only load, then only compute. Small ones that walk do both at once, if
-  // there are enough of them.
+  // A large block would first only load and then only compute. Small blocks that walk do both at
+  // once, if there are enough of them.
   const bool walks = out.along > kBlockThreads && facts.lines >= 2 * target.cores &&
                      folds_in_one_walk(scheduled, nest, facts);
   out.resident = single && length <= out.along * kept && !walks;
-  const bool again = single && facts.walks > 1;  // a later walk reads again what this one reads
+  // Whether a later walk reads the same elements again.
+  const bool again = single && facts.walks > 1;
   if (walks) {
     out.along = kWalkThreadsAgain;
   } else if (!out.resident && again) {
-    // Several small blocks keep what one block cannot, so that a multiprocessor loads for one block
+    // Several small blocks keep what one block cannot. A multiprocessor then loads for one block
     // while it stores for another.
     for (const int64_t threads : kClusterThreads) {
       const int64_t blocks = ceil_power_of_two(ceil_divide(length, threads * kept));
@@ -417,7 +426,7 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
 
 // --- Columns ------------------------------------------------------------------------------------
 
-// Threads on columns.
+// How the threads of a block lie on columns and rows.
 struct ColumnBlock {
   const LoopAxis& axis;
   int64_t vector, across, rows;  // columns of a thread, threads along columns and along rows
@@ -434,7 +443,7 @@ int64_t turns_at_once(const LoopTree& tree, const WalkFacts& facts, const Column
     least = std::min(least, static_cast<int64_t>(access.bytes));
     loads += !access.store;
   }
-  // Narrow accesses, as of rows of odd length, need more of them at once.
+  // If accesses are narrow, as in rows of odd length, more of them must be under way.
   const int64_t usual = std::max(kWalkElements, kFewBytes / (block.vector * least));
   if (!facts.one_pass || loads != 1) return usual;  // more inputs would take too many registers
   const int64_t columns = block.across * block.vector, threads = block.across * block.rows;
@@ -448,8 +457,7 @@ int64_t turns_at_once(const LoopTree& tree, const WalkFacts& facts, const Column
   return bytes < target.cores * kBytesInFlight ? 4 * usual : 2 * usual;
 }
 
-// Lanes are on columns. Warps are on the rows that are reduced, if the columns alone do not fill
-// the machine.
+// Lanes are on columns. If the columns alone do not fill the machine, warps are on rows.
 void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts, size_t column,
                   const Target& target) {
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
@@ -473,7 +481,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
   while (!facts.one_pass && across * vector * column_bytes > kLineBytes &&
          facts.lines / (across * vector) < kBlocksOfColumns * target.cores)
     across /= 2;
-  // Few columns share a warp with rows.
+  // If there are few columns, a warp takes several rows.
   const int64_t rows_of_warp = std::max<int64_t>(kWarpThreads / across, 1);
   const int64_t rows = warps * rows_of_warp;
   const int64_t instances = ceil_divide(facts.lines, across * vector);
@@ -498,7 +506,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
              across * rows);
   if (tile > 1) part_walks(out, along, tile);
   if (out.tree.phases.size() > 1) {
-    // Warps reduce the totals of chunks.
+    // Threads that were on rows reduce the totals of the chunks.
     const LoopAxis& chunk = out.tree.axes.back();
     const int64_t chunks = *chunk.extent.as_constant();
     const int64_t shared = std::min(rows, chunks);
@@ -513,19 +521,20 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
   bind_layouts(out, tiled);
 }
 
-// Few terms for each of many results: every thread has results of its own, neighbours along the
-// columns and a few lines beside, which share what they load alike. None if the results do not fill
-// the machine, or if the terms are not few.
+// Few terms for each of many results: every thread has its own results, neighbours along the
+// columns in a few lines, which share what they load alike. Returns false if the results do not
+// fill the machine, or if there are many terms.
 bool tile_few_terms(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts,
                     size_t column, const Target& target) {
   constexpr int64_t kFewTerms = 128, kLinesOfThread = 2;
   const LoopAxis& axis = out.tree.axes[column];
   const int64_t extent = planned_extent(out.tree, column);
-  std::optional<size_t> beside;  // the innermost other line: what it reads overlaps most
+  // The innermost other line, because its indices read overlapping elements.
+  std::optional<size_t> beside;
   for (const size_t line : nest.lines)
     if (line != column && planned_extent(out.tree, line) > kLinesOfThread) beside = line;
   const int64_t vector = vector_along(facts.touched, axis);
-  // Narrow tiles read short pieces of memory, wide ones may reach far beyond the end.
+  // Narrow tiles read short pieces of memory; wide tiles may reach far beyond the end.
   int64_t across = ceil_power_of_two(ceil_divide(extent, vector));
   const auto cost = [&](int64_t threads) {
     return static_cast<double>(ceil_divide(extent, threads * vector) * threads) *
@@ -536,7 +545,7 @@ bool tile_few_terms(Scheduled& out, const ReductionNest& nest, const WalkFacts& 
   if (!facts.one_pass || facts.elements > kFewTerms || !beside || across >= kBlockThreads ||
       facts.lines / (vector * kLinesOfThread) < target.cores * kMultiprocessorThreads)
     return false;
-  // As many lines as fill a block, or half of it if fewer lie beyond the end then.
+  // As many lines as fill a block; or half of them, if fewer lie beyond the end then.
   const int64_t length = planned_extent(out.tree, *beside);
   const auto padded = [&](int64_t lines) { return ceil_divide(length, lines) * lines; };
   int64_t threads = std::min(kBlockThreads / across, ceil_power_of_two(length));

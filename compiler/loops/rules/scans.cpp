@@ -1,6 +1,6 @@
-// scans.cpp — running values along one axis. If vectors run along that axis, a line of it is the
-// work of a warp or of a few warps. If they run along another axis, a block takes a strip of lines.
-// On a CPU, one task walks a line or a strip of lines.
+// scans.cpp — the rule for running values along one axis. If vectors run along that axis, a warp or
+// a few warps take a line of it. If they run along another axis, a block takes a strip of lines. On
+// a CPU, one task walks a line or a strip of lines.
 #include <algorithm>
 #include <bit>
 
@@ -12,26 +12,26 @@ namespace braze {
 
 namespace {
 
-// Of a GPU.
+// Figures for GPUs.
 constexpr int64_t kBlockWarps = 4;
 constexpr int64_t kMostWarps = 8;
-constexpr int64_t kWarpsToFill = 32;   // of a multiprocessor
-constexpr int64_t kVectors = 4;        // of a thread, in flight
-constexpr int64_t kElements = 32;      // of a thread of a strip
-constexpr int64_t kLeastSegment = 64;  // bytes of a strip's line
-constexpr int64_t kBlocksPerCore = 4;  // of a line, if lines are cut into chunks
-constexpr int64_t kTilesOfChunk = 4;   // at least
+constexpr int64_t kWarpsToFill = 32;   // warps of a multiprocessor
+constexpr int64_t kVectors = 4;        // vectors of a thread, in flight
+constexpr int64_t kElements = 32;      // elements of a thread in a strip
+constexpr int64_t kLeastSegment = 64;  // bytes of each line of a strip
+constexpr int64_t kBlocksPerCore = 4;  // blocks for a line, if lines are cut into chunks
+constexpr int64_t kTilesOfChunk = 4;   // tiles of a chunk at least
 constexpr int64_t kMostChunks = 1024;
-// Of a CPU.
+// Figures for CPUs.
 constexpr int64_t kVectorsOfTile = 8;
-constexpr int64_t kStrip = 256;  // elements of a line of a strip
+constexpr int64_t kStrip = 256;  // elements of each line of a strip
 constexpr int64_t kTaskElements = 32'768;
 
 int64_t power_of_two(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
 }
 
-/// Parallel loops around a loop that scans run along, with nothing else inside.
+/// Parallel loops around one loop along which scans run, with nothing else inside.
 struct Nest {
   std::vector<size_t> lines;  // axes, the outermost first
   size_t along = 0;
@@ -60,13 +60,13 @@ std::optional<Nest> scan_nest(const LoopTree& tree) {
   }
 }
 
-/// Which part of a tile the steps make, and its layout.
+/// The tile that the steps make, and its layout.
 struct ScanTile {
-  std::vector<int64_t> turn;               // of each axis
-  std::vector<std::vector<Digit>> digits;  // likewise
+  std::vector<int64_t> turn;               // indices of each axis in a tile
+  std::vector<std::vector<Digit>> digits;  // the digits of each axis
 
   explicit ScanTile(const LoopTree& tree) : turn(tree.axes.size(), 1), digits(tree.axes.size()) {}
-  /// The digit below those that exist.
+  /// Adds a digit below those that the axis has.
   void add(size_t axis, Resource resource, int64_t stride, int64_t extent) {
     if (extent == 1) return;
     turn[axis] *= extent;
@@ -87,7 +87,7 @@ int64_t count_lines(const LoopTree& tree, const Nest& nest) {
   return lines;
 }
 
-// Warps run along lines, with several lines in a block.
+// The tile if warps run along lines. A block may take several lines.
 ScanTile lines_of_gpu(const LoopTree& tree, const Nest& nest, int64_t vector,
                       const Target& target) {
   const int64_t length = planned_extent(tree, nest.along), lines = count_lines(tree, nest);
@@ -114,8 +114,8 @@ ScanTile lines_of_gpu(const LoopTree& tree, const Nest& nest, int64_t vector,
   return out;
 }
 
-// A strip of lines side by side: lanes lie across the lines, and warps follow each other along
-// them.
+// The tile if a block takes a strip of lines side by side: lanes lie across the lines, and warps
+// follow each other along them.
 ScanTile strip_of_gpu(const LoopTree& tree, const Nest& nest, size_t across, int64_t vector,
                       int64_t bytes, const Target& target) {
   const int64_t length = planned_extent(tree, nest.along), lines = count_lines(tree, nest);
@@ -146,7 +146,7 @@ ScanTile tile_of_gpu(const LoopTree& tree, const Nest& nest, const Target& targe
   std::vector<size_t> axes = nest.lines;
   axes.push_back(nest.along);
   const size_t lane = best_lane_axis(tree, touched, axes, kWarpThreads);
-  // The lanes of vectors lie along the last dimension of a tile.
+  // Vectors must lie along the last dimension of a tile.
   const bool last = lane > nest.along || nest.lines.empty() || lane > nest.lines.back();
   const int64_t vector = last ? vector_along(touched, tree.axes[lane]) : 1;
   int64_t bytes = 1;
@@ -177,8 +177,8 @@ ScanTile tile_of_cpu(const LoopTree& tree, const Nest& nest, const Target& targe
   return out;
 }
 
-// If there are too few lines to fill the machine, they are cut into chunks, each the work of a
-// block. The number of chunks is a power of two, so that a warp can scan the totals.
+// If there are too few lines to fill the machine, cuts them into chunks, each for one block. The
+// number of chunks is a power of two, so that a warp can scan the totals. Returns whether it did.
 bool chunk_lines(Scheduled& out, const Nest& nest, const ScanTile& tile, const Target& target) {
   int64_t blocks = 1;
   for (const size_t axis : nest.lines)
@@ -209,7 +209,7 @@ std::optional<Refusal> tile_scans(Scheduled& out, const Target& target) {
   const ScanTile tile =
       gpu ? tile_of_gpu(out.tree, *nest, target) : tile_of_cpu(out.tree, *nest, target);
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
-  // A task of a CPU takes several short lines.
+  // A task of a CPU takes several lines if they are short.
   int64_t together = 1;
   if (!gpu && !nest->lines.empty() && tile.turn[nest->lines.back()] == 1) {
     const int64_t lines = planned_extent(out.tree, nest->lines.back());
@@ -242,8 +242,8 @@ std::optional<Refusal> tile_scans(Scheduled& out, const Target& target) {
   if (!outer.empty()) out.take(OnStep{{outer[0]}, Machine::Grid});
   if (tile.turn[nest->along] > 1) cut(nest->along);
   const bool chunked = gpu && chunk_lines(out, *nest, tile, target);
-  // Whole tiles need no masks. If a scan runs from the last element on, its first tile is the one
-  // that is not whole.
+  // Whole tiles need no masks. (If a scan begins at the last element, its first tile is the one
+  // that is not whole.)
   for (size_t axis = 0; axis < tile.turn.size(); ++axis) {
     const Expr end = out.tree.axes[axis].extent;
     if (tile.turn[axis] == 1 || end.is_multiple_of(tile.turn[axis]) ||
@@ -254,7 +254,8 @@ std::optional<Refusal> tile_scans(Scheduled& out, const Target& target) {
   if (tile.turn[nest->along] == 1) return std::nullopt;
   for (const std::string& scan : scans) out.take(BindStep{{true, scan}, tile.layout()});
   if (!chunked) return std::nullopt;
-  // The total of each chunk, with the layout of the scan, and the value before it.
+  // Also binds the totals of the chunks, with the layout of the scan, and the values before each
+  // chunk.
   out.take(BindStep{{true, scans[0] + "_total"}, tile.layout()});
   const int64_t chunks = *out.tree.axes.back().extent.as_constant();
   out.try_take(BindStep{{true, scans[0] + "_before"},

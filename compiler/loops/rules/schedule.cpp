@@ -20,7 +20,7 @@ void Scheduled::take(StepKind step) {
 
 namespace {
 
-// A reduction of one element is that element.
+// A reduction over no axis is its one element.
 bool is_of_one(const LoopTask& task) {
   const bool reduces = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Arg ||
                        task.kind == LoopTask::Kind::Dot;
@@ -54,7 +54,7 @@ size_t count_dots(const LoopTree& tree) {
   return out;
 }
 
-// Whether a fold runs along an axis of what a dot makes.
+// Whether a fold runs along an axis of a dot's result.
 bool sums_of_dots(const LoopTree& tree) {
   std::set<size_t> made;
   bool out = false;
@@ -79,7 +79,7 @@ void mark_streaming(Scheduled& out, const Target& target) {
       bytes +=
           tensor.type.shape.numel().range().min * static_cast<int64_t>(size_of(tensor.type.dtype));
   if (bytes < target.l3_bytes) return;
-  // An update in place finds its lines in the cache.
+  // An update in place has its lines in the cache already.
   for (size_t i = 0; i < out.tree.tensors.size(); ++i)
     if (out.tree.tensors[i].mode == Mode::Out)
       out.take(CacheStep{out.tree.tensors[i].name, CacheHint::Stream});
@@ -116,7 +116,7 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     refused = tile_cascade(out, target);
     if (!refused) return out;
   }
-  // Several loops side by side are walks, even if nothing is reduced.
+  // Several loops that follow each other are served as walks, even if they reduce nothing.
   if (reduces(tree) || !nest_axes(tree)) {
     Scheduled out{std::move(tree), {}, std::move(refused)};
     if (auto refusal =

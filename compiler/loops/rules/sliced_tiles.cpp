@@ -21,7 +21,7 @@ constexpr SlicedTile kTiles[] = {{128, 128, 16, 16, 8, 0.73},
                                  {64, 64, 8, 16, 16, 0.59},
                                  {32, 32, 8, 8, 16, 0.45}};
 
-// Blocks that a multiprocessor holds: as many as its registers and threads allow.
+// The number of blocks for which a multiprocessor has registers and threads.
 int64_t resident_blocks(const SlicedTile& tile) {
   constexpr int64_t kRegisters = 65536, kThreads = 2048, kOthers = 40;
   const int64_t sums = tile.rows * tile.lanes / tile.threads();
@@ -31,12 +31,14 @@ int64_t resident_blocks(const SlicedTile& tile) {
                            1);
 }
 
-// What the product takes in `chunks` of its depth, in multiply-adds that the ordinary units of a
-// multiprocessor do at their best: rounds of the blocks that it holds, each slice of which takes
-// its multiplications, those of the blocks beside it, or a time that passes between any two slices.
+// The time of the product with its depth in `chunks`. The unit is the time of one multiply-add on
+// the ordinary units of a multiprocessor at their best. Blocks run in rounds of as many as the
+// machine holds. A slice of a round takes the time of all multiplications, or that of its own
+// multiplications and the pause between two slices, whichever is longer.
 double product_time(const SlicedTile& tile, int64_t chunks, const ProductSize& size,
                     const Target& target) {
-  // Seconds: a fetch, a store and a barrier, or a barrier alone; a phase more.
+  // Seconds of a pause: a barrier, or a fetch, a store and a barrier. And seconds of one more
+  // phase.
   const double between = size.ahead ? 0.1e-6 : 0.29e-6;
   constexpr double kPhase = 2.8e-6;
   const double rate = target.flops_per_second / 2 / target.cores;

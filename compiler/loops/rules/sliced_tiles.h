@@ -1,5 +1,5 @@
-// sliced_tiles.h — the tiles of products on a GPU's ordinary units and on the matrix units of
-// warps, whose factors have slices on chip, and the time that a product takes with each.
+// sliced_tiles.h — the tiles of products whose factors are on chip in slices (on a GPU's ordinary
+// units and on the matrix units of warps), and the time that a product takes with each tile.
 #pragma once
 
 #include <cstddef>
@@ -10,24 +10,26 @@
 
 namespace braze {
 
-inline constexpr int64_t kLeastDepth = 64;         ///< shorter products are over before slices pay
+inline constexpr int64_t kLeastDepth = 64;         ///< shorter products end before slices pay
 inline constexpr double kLeastProducts = 1 << 23;  ///< smaller ones leave most threads without work
-inline constexpr size_t kMostFactors = 4;          ///< an array of registers has six axes at most
+/// Because an array of registers has at most six axes.
+inline constexpr size_t kMostFactors = 4;
 
-/// A block's tile, its threads, and the steps of a slice.
+/// The tile of a block, its threads, and the length of a slice along the summed axis.
 struct SlicedTile {
   int64_t rows, lanes, row_threads, lane_threads, slice;
-  double rate;  ///< multiply-adds of a full multiprocessor, beside those of its ordinary units
+  /// Multiply-adds of a full multiprocessor, as a share of those that its ordinary units can do.
+  double rate;
   int64_t threads() const { return row_threads * lane_threads; }
 };
 
 struct ProductSize {
   int64_t rows, lanes, batches, depth;
-  bool ahead;  ///< slices are copied ahead
+  bool ahead;  ///< whether slices are copied ahead
 };
 
-/// The tile, of those for matrix units or for ordinary ones, and the chunks of the depth that take
-/// least time. There is one chunk unless the product `splits`.
+/// The tile (for matrix units or for ordinary ones) and the number of chunks of the depth that take
+/// least time. The depth is cut only if the product `splits`.
 std::pair<const SlicedTile*, int64_t> best_tile(bool matrices, const ProductSize& size, bool splits,
                                                 const Target& target);
 

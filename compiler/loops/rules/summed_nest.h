@@ -9,7 +9,7 @@
 
 namespace braze {
 
-/// Parallel loops around streams over what is summed, and the stores that follow.
+/// Parallel loops around streams over the summed axes, and the stores that follow.
 struct SummedNest {
   std::vector<size_t> axes;          ///< of the parallel loops, the outermost first
   std::vector<size_t> summed;        ///< the axes of the streams, the outermost first
@@ -21,7 +21,7 @@ struct SummedNest {
 /// The only loop of a region, if it runs over one axis; else null.
 const Loop* only_loop(const LoopRegion& region);
 
-/// The refusal says in what way the tree is another one.
+/// The nest of a tree, or a refusal that says in what way the tree has another form.
 std::variant<SummedNest, Refusal> find_summed_nest(const LoopTree& tree);
 
 }  // namespace braze

@@ -1,5 +1,5 @@
-// tiles_cpu.cpp — loops without reductions on a CPU: vectors along one axis, and tasks that are
-// long enough to be worth their start and short enough for a good balance.
+// tiles_cpu.cpp — the rule for loops without reductions on a CPU: vectors run along one axis, and
+// tasks are long enough to be worth their start but short enough for a good balance.
 #include <algorithm>
 
 #include "compiler/loops/rules/facts.h"
@@ -13,11 +13,11 @@ constexpr double kTaskOperations = 40'000;
 constexpr int64_t kLeastElements = 1024;
 constexpr int64_t kMostElements = 32'768;
 constexpr int64_t kMostExtent = int64_t{1} << 50;
-// Lanes that are apart in memory are loaded one by one. LLVM needs seconds for code with more such
-// loads.
+// Lanes that are apart in memory are loaded one by one. LLVM needs seconds to compile more such
+// loads than this.
 constexpr int64_t kMostLoadsOfLanes = 1024;
-// How much a turn of a task takes across the lanes and along them, if neighbours across share
-// memory lines.
+// If neighbours across the lanes share memory lines, a task takes this many indices across and
+// along the lanes.
 constexpr int64_t kSquare = 64;
 
 }  // namespace
@@ -39,7 +39,7 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
   });
   while (tile > lanes && apart * tile > kMostLoadsOfLanes) tile /= 2;
 
-  // The part of each axis that a task takes.
+  // Choose the part of each axis that a task takes.
   int64_t total = 1;
   for (const size_t axis : axes) total = std::min(total * planned_extent(tree, axis), kMostExtent);
   const double work = std::max(operations(tree).varying, 1.0);
@@ -65,7 +65,7 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
     }
   }
 
-  // The loops over tasks are outside, and the loops of a task are inside in the same order.
+  // The loops over tasks stand outside; inside, the loops of a task have the same order.
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   std::vector<std::string> outer;
   std::vector<bool> cut(tree.axes.size());
@@ -73,7 +73,7 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
     const size_t axis = axes[i];
     if (block[axis] > 1) out.take(SplitStep{{name(axis)}, block[axis]});
     cut[axis] = loop_at(out.tree, *find_loop(out.tree, {name(axis)})).levels[0].turn == block[axis];
-    if (!cut[axis]) continue;  // one task takes all of it
+    if (!cut[axis]) continue;  // one task takes all of the axis
     for (size_t k = i; k-- > 0;)
       if (block[axes[k]] > 1)
         out.take(ReorderStep{{name(axes[k]), cut[axes[k]] ? 2 : 1}, {name(axis)}});
@@ -82,7 +82,7 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
   for (size_t i = 1; i < outer.size(); ++i) out.take(TupleStep{{outer[0]}, {outer[i]}});
   if (!outer.empty()) out.take(OnStep{{outer[0]}, Machine::Grid});
 
-  // Vectors that are all whole need no masks.
+  // Whole vectors need no masks.
   LoopName walk{name(lane), cut[lane] ? 2 : 1};
   const Expr end = tree.axes[lane].extent;
   if (cut[lane] && block[lane] == tile) {

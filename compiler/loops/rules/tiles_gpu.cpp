@@ -1,5 +1,5 @@
-// tiles_gpu.cpp — loops without reductions on a GPU: threads run along one axis, each with a few
-// neighbours, so that a warp accesses whole memory lines.
+// tiles_gpu.cpp — the rule for loops without reductions on a GPU: threads run along one axis, each
+// with a few neighbours, so that a warp accesses whole memory lines.
 #include <algorithm>
 #include <bit>
 
@@ -12,8 +12,7 @@ namespace braze {
 namespace {
 
 constexpr int64_t kBlockThreads = 256;
-// The number of blocks that a multiprocessor should have before its threads take more than one
-// vector each.
+// A multiprocessor should have this many blocks before its threads take more than one vector each.
 constexpr int64_t kBlocksPerCore = 16;
 
 int64_t power_of_two(int64_t n) {
@@ -25,8 +24,8 @@ bool crosses(const LoopTree& tree, const TreeAccess& access, size_t lane, size_t
          access.stride(tree.axes[axis]) == 1 && planned_extent(tree, axis) >= kWarpThreads;
 }
 
-// The axis along which threads read neighbours, if neighbours along the lanes are far apart in
-// memory.
+// An axis along which threads can read neighbours, if elements of some load are far apart along the
+// lanes.
 std::optional<size_t> crossing_axis(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
                                     const std::vector<size_t>& axes, size_t lane) {
   if (planned_extent(tree, lane) < kWarpThreads) return std::nullopt;
@@ -36,8 +35,8 @@ std::optional<size_t> crossing_axis(const LoopTree& tree, const std::vector<Tree
   return std::nullopt;
 }
 
-// The number of neighbours that a thread accesses together on both sides of a tile that is
-// transposed, so that a warp accesses whole lines of 128 bytes: pairs of 2-byte elements.
+// How many neighbours a thread accesses together on both sides of a tile that is transposed: two if
+// all elements have 2 bytes, so that a warp accesses whole lines of 128 bytes.
 int64_t transposed_vector(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
                           size_t lane, size_t other) {
   constexpr int64_t kPair = 2;
@@ -52,14 +51,14 @@ int64_t transposed_vector(const LoopTree& tree, const std::vector<TreeAccess>& a
   return kPair;
 }
 
-// The tile that a block takes of a first tree's nest, and how its threads share it.
+// The tile of a block in a nest, and how the block's threads share it.
 struct BlockTile {
   size_t lane = 0;
   std::optional<size_t> other;  // the axis of its rows
   int64_t tile = 1, rows = 1;
   int64_t along = 1, across = 1;  // threads
   int64_t vector = 1;             // neighbours along the lanes in one thread
-  bool turned = false;            // loads along the rows
+  bool turned = false;            // whether loads run along the rows
 };
 
 BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
@@ -69,7 +68,7 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
   const size_t lane = out.lane = best_lane_axis(tree, touched, axes, kWarpThreads, true);
   out.other = crossing_axis(tree, touched, axes, lane);
   if (out.other) {
-    // Square tiles that are transposed on their way.
+    // Square tiles are transposed on the way.
     out.vector = transposed_vector(tree, touched, lane, *out.other);
     out.along = kWarpThreads;
     out.tile = out.rows = kWarpThreads * out.vector;
@@ -82,18 +81,18 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
     total = std::min(total * planned_extent(tree, axis), int64_t{1} << 40);
   const int64_t extent = planned_extent(tree, lane);
   out.vector = vector_along(touched, tree.axes[lane]);
-  // With few elements, more threads are better than long vectors.
+  // If there are few elements, more threads are better than longer vectors.
   int64_t threads = kBlockThreads;
   while (threads > 64 && total / threads < 2 * target.cores) threads /= 2;
   while (out.vector > 1 && total / (threads * out.vector) < 2 * target.cores) out.vector /= 2;
   out.along = std::min(threads, power_of_two((extent + out.vector - 1) / out.vector));
-  // A block that a row does not fill takes rows beside it, along the longest other axis.
+  // If a row does not fill a block, the block takes several rows along the longest other axis.
   for (size_t i = axes.size(); i-- > 0;)
     if (axes[i] != lane &&
         (!out.other || planned_extent(tree, axes[i]) > planned_extent(tree, *out.other)))
       out.other = axes[i];
   if (out.other && out.along < threads) {
-    // Neighbours can be in one thread along the last dimension only.
+    // One thread can have neighbours along the last dimension only.
     if (*out.other > lane) out.vector = 1;
     out.along = std::min(threads, power_of_two((extent + out.vector - 1) / out.vector));
     out.rows = out.across =
@@ -101,7 +100,7 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
   }
   out.tile = out.along * out.vector;
   const int64_t used = std::max(out.across * out.along, kWarpThreads);
-  // Two vectors in flight if there is enough work.
+  // If there is enough work, a thread has two vectors in flight.
   if (total / (2 * used * out.vector) >= kBlocksPerCore * target.cores) {
     if (extent >= 2 * out.tile)
       out.tile *= 2;
@@ -116,7 +115,7 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
 
 namespace {
 
-// What is read across the lanes becomes a value that lies along the rows.
+// Loads across the lanes become values, which are bound along the rows.
 void load_across(Scheduled& out, const BlockTile& block, const Layout& layout) {
   const LoopTree& tree = out.tree;
   const auto crossing = [&](const TreeAccess& access) {
@@ -151,7 +150,7 @@ void tile_for_gpu(Scheduled& out, const Target& target) {
     });
     for (const std::string& tensor : stored) out.take(BindStep{{false, tensor}, layout});
   };
-  const Layout one{{std::vector<Digit>()}};  // of a tile of one element
+  const Layout one{{std::vector<Digit>()}};  // the layout of a tile of one element
   if (axes.empty()) return bind_stores(one);
   const BlockTile block = choose_block(tree, axes, target);
   const auto [lane, other] = std::pair(block.lane, block.other);
@@ -171,7 +170,7 @@ void tile_for_gpu(Scheduled& out, const Target& target) {
   if (!end.is_multiple_of(block.tile) && end.range().max > block.tile)
     out.take(PartStep{{name(lane)}, {tree.axes[lane].index(), IndexComparison::Kind::Lt, end}});
 
-  // Threads and neighbours along the lanes, then along rows.
+  // Threads and their neighbours, first along the lanes and then along the rows.
   const auto dealt = [&](bool lanes_last) {
     if (block.rows == 1) return spread({block.tile}, {block.along}, block.vector);
     Layout layout =

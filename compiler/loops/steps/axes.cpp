@@ -39,8 +39,8 @@ LoopTree take(LoopTree tree, const LastStep& step) {
 
 namespace {
 
-// The number of x's element at which the axis begins, if that is one number for a turn of the loop
-// and grows by 1 along the axis.
+// The number of x's element at which the axis begins. It exists if it is one number for a turn of
+// the loop and grows by 1 along the axis.
 std::optional<Expr> first_of_row(const LoopTree& tree, const ItemPlace& place, size_t tensor) {
   const Loop& loop = loop_at(tree, place);
   const std::string& axis = tree.axes[loop.levels[0].axis].name;
@@ -88,8 +88,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const LeadStep& step) {
   if (!first_of_row(tree, *place, *tensor))
     return Refusal{
         &codes::kNotAffine,
-        fmt::format("{} is not read or written along {} by single elements that begin at one place",
-                    step.tensor, step.loop.axis),
+        fmt::format(
+            "the accesses to {} do not run along {} element by element from one first element",
+            step.tensor, step.loop.axis),
         "name the last axis of a tensor, and take the axes before it in single turns"};
   return std::nullopt;
 }
@@ -107,22 +108,22 @@ LoopTree take(LoopTree tree, const LeadStep& step) {
 
 namespace {
 
-// Sums of multiples of symbols.
+// Whether the expression is a sum of multiples of symbols.
 bool is_linear(const Expr& e) {
   const bool sum = e.kind() == Expr::Kind::Sum || e.kind() == Expr::Kind::Product;
   return e.kind() == Expr::Kind::Constant || e.kind() == Expr::Kind::Symbol ||
          (sum && std::ranges::all_of(e.operands(), is_linear));
 }
 
-// The number that the coordinates from `first` to `last` are digits of.
+// The number of which the coordinates from `first` to `last` are the digits.
 Expr joined(const std::vector<Expr>& at, const Shape& shape, size_t first, size_t last) {
   Expr out = at[first];
   for (size_t d = first + 1; d <= last; ++d) out = out * shape[d] + at[d];
   return out;
 }
 
-// Dimensions, the first and the last of a run, that all accesses to the tensor run through as one;
-// so they do through one of a single element and its neighbour.
+// The first and the last dimension of a run that all accesses to the tensor run through as one. A
+// dimension of one element always joins its neighbour.
 std::optional<std::pair<size_t, size_t>> run_of(const LoopTree& tree, size_t tensor) {
   const Shape& shape = tree.tensors[tensor].type.shape;
   std::vector<const std::vector<Expr>*> accesses;
@@ -133,7 +134,8 @@ std::optional<std::pair<size_t, size_t>> run_of(const LoopTree& tree, size_t ten
       for (const LoopStep& s : task.body.steps) {
         if (s.kind != LoopStep::Kind::Load || s.source != tensor) continue;
         accesses.push_back(&s.at);
-        fits &= !s.otherwise || !s.conditions.empty();  // else what lies outside is asked for
+        // Without them, the load asks what lies outside.
+        fits &= !s.otherwise || !s.conditions.empty();
       }
     });
   if (!fits || accesses.empty()) return std::nullopt;
@@ -156,9 +158,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const FlattenStep& step) {
   const auto tensor = find_tensor(tree, step.tensor);
   if (!tensor) return no_such("tensor", step.tensor);
   if (run_of(tree, *tensor)) return std::nullopt;
-  return Refusal{&codes::kSeenApart,
-                 fmt::format("no dimensions of {} are run through as one", step.tensor),
-                 "it stays as it is"};
+  return Refusal{
+      &codes::kSeenApart,
+      fmt::format("no two dimensions of {} are read and written as one dimension", step.tensor),
+      "it stays as it is"};
 }
 
 LoopTree take(LoopTree tree, const FlattenStep& step) {
@@ -211,7 +214,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const ResiduesStep& step) {
   const LoopTensor& x = tree.tensors[*tensor];
   if (x.mode != Mode::In || !x.strides.empty())
     return Refusal{&codes::kMemoryOrder, fmt::format("{} is written, or has strides", step.tensor),
-                   "name a tensor that is only read, row by row"};
+                   "name a tensor without strides that is only read"};
   const auto d = static_cast<size_t>(step.dimension);
   if (d >= x.type.shape.rank())
     return Refusal{&codes::kNotAnAxis,
@@ -226,7 +229,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const ResiduesStep& step) {
   return std::nullopt;
 }
 
-// An element lies outside of the new dimensions just where it lay outside of the old one.
+// An element lies outside the new dimensions exactly where it lay outside the old one.
 LoopTree take(LoopTree tree, const ResiduesStep& step) {
   const size_t tensor = find_tensor(tree, step.tensor).value();
   const auto d = static_cast<size_t>(step.dimension);
@@ -271,10 +274,10 @@ bool speaks_of(const LoopTask& task, const std::vector<size_t>& axes) {
       axes, [&](size_t axis) { return contains(task.over, axis) || contains(task.along, axis); });
 }
 
-// Each axis has one loop, whose turns nothing has dealt or cut, and they stand one inside the
-// other.
+// Refuses unless each axis has exactly one loop, which is neither cut nor dealt, and these loops
+// stand one inside the other.
 std::optional<Refusal> refuse_loops(const LoopTree& tree, const ComposeStep& step) {
-  std::vector<const Loop*> inside;  // of the loops so far
+  std::vector<const Loop*> inside;  // the loops so far
   for (const AxisTurn& digit : step.digits) {
     const size_t axis = find_axis(tree, digit.axis).value();
     if (find_loop(tree, {digit.axis, 2}))
@@ -340,7 +343,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const ComposeStep& step) {
       }
       const bool uses = std::ranges::any_of(axes, [&](size_t axis) { return contains(own, axis); });
       if (speaks_of(task, axes))
-        out = Refusal{&codes::kIsState, "what is combined along an axis would see digits of it",
+        out = Refusal{&codes::kIsState,
+                      "something is combined along an axis that would become a digit",
                       "name axes along which nothing is combined"};
       else if (uses && std::ranges::count(around, within) == 0)
         out = Refusal{&codes::kBetween,
@@ -374,7 +378,7 @@ LoopTree take(LoopTree tree, const ComposeStep& step) {
   const Expr d = tree.axes[composed].index();
   const std::vector<size_t> axes = composed_axes(tree, step);
   std::unordered_map<std::string, Expr> index;
-  std::set<size_t> gone;  // axes of one turn
+  std::set<size_t> gone;  // axes that have only one turn
   for (size_t i = 0; i < axes.size(); ++i) {
     const int64_t turn = step.digits[i].turn;
     const Expr digit = floordiv(mod(d, count), count / turn);
@@ -385,7 +389,7 @@ LoopTree take(LoopTree tree, const ComposeStep& step) {
     if (one) gone.insert(axes[i]);
     index.insert_or_assign(axis.name, one ? digit : axis.index() * Expr(turn) + digit);
   }
-  // A value has the new axis behind the last of those that it was composed of.
+  // A value has the new axis after the last of its axes that were composed.
   const auto last_of = [&](const std::vector<size_t>& own) {
     const auto is_composed = [&](size_t axis) { return contains(axes, axis); };
     return static_cast<size_t>(std::find_if(own.rbegin(), own.rend(), is_composed).base() -
@@ -408,7 +412,7 @@ LoopTree take(LoopTree tree, const ComposeStep& step) {
       for (RangeCondition& c : s.conditions)
         for (Expr* e : {&c.value, &c.min, &c.limit}) change(*e);
     }
-    LoopBody reads = body;  // those are right already
+    LoopBody reads = body;  // reads have their new coordinates already
     change_exprs(body, change);
     for (size_t i = 0; i < body.steps.size(); ++i)
       if (body.steps[i].kind == LoopStep::Kind::Read) body.steps[i] = std::move(reads.steps[i]);

@@ -1,13 +1,12 @@
-// axes.h — steps that change axes, and how they lie in tiles and tensors: `last`, `lead`,
-// `flatten`, `residues` and `compose`.
+// axes.h — steps that change axes, or how axes lie in tiles and tensors: `last`, `lead`, `flatten`,
+// `residues` and `compose`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
 
 namespace braze {
 
-/// `last i`: i becomes the last dimension of all tiles that have it. Vectors lie along the last
-/// dimension.
+/// `last i`: i becomes the last dimension of all tiles that have it, along which vectors lie.
 struct LastStep {
   static constexpr std::string_view kName = "last";
   std::string axis;
@@ -33,8 +32,8 @@ struct LeadStep {
 std::optional<Refusal> legal(const LoopTree& tree, const LeadStep& step);
 LoopTree take(LoopTree tree, const LeadStep& step);
 
-/// `flatten x`: neighbouring dimensions of tensor x that all accesses run through as one become
-/// one, so that copies have fewer.
+/// `flatten x`: if all accesses run through neighbouring dimensions of tensor x as through one
+/// dimension, these become one. A copy can have only few dimensions.
 struct FlattenStep {
   static constexpr std::string_view kName = "flatten";
   std::string tensor;
@@ -43,9 +42,10 @@ struct FlattenStep {
 std::optional<Refusal> legal(const LoopTree& tree, const FlattenStep& step);
 LoopTree take(LoopTree tree, const FlattenStep& step);
 
-/// `residues x 1 2`: dimension 1 of tensor x, counted from 0, becomes two, the quotient and the
-/// remainder by 2. What reads every second element then reads neighbours. The remainder becomes one
-/// with the dimension behind it where no read leaves that: copies have few dimensions.
+/// `residues x 1 2`: dimension 1 of tensor x (counted from 0) becomes two dimensions, the quotient
+/// and the remainder by 2. A load of every second element then reads neighbours. If no read leaves
+/// the dimension behind the remainder, both become one, because a copy can have only few
+/// dimensions.
 struct ResiduesStep {
   static constexpr std::string_view kName = "residues";
   std::string tensor;
@@ -60,15 +60,15 @@ struct ResiduesStep {
 std::optional<Refusal> legal(const LoopTree& tree, const ResiduesStep& step);
 LoopTree take(LoopTree tree, const ResiduesStep& step);
 
-/// Numbers of neighbours along axes, the outermost axis first.
+/// An axis, and how many neighbours along it are composed.
 struct AxisTurn {
   int64_t turn = 1;
   std::string axis;
 };
 
-/// `compose p 8 y 8 x`: a turn of y takes 8 of its indices and a turn of x takes 8, and these 64
-/// become one new axis p: its digits. So a box of pixels is one dimension of tiles. Where a turn
-/// reaches beyond the end of y or x, nothing is stored.
+/// `compose p 8 y 8 x`: a turn takes 8 indices of y and 8 of x. These 64 pairs become the indices
+/// of a new axis p, which has y and x as digits, so that a box of pixels is one dimension of tiles.
+/// The part of a turn beyond the end of y or x is not stored.
 struct ComposeStep {
   static constexpr std::string_view kName = "compose";
   std::string composed;

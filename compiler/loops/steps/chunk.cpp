@@ -15,7 +15,7 @@ bool is_over(const LoopTask& task, const Loop& loop) {
                      [&](size_t axis) { return runs_over(loop, axis); });
 }
 
-// Work that every chunk would repeat, but must not.
+// Refuses if work stands before the loop that must not be repeated, as every chunk would do.
 std::optional<Refusal> stands_before(const LoopTree& tree, const ItemPlace& place) {
   const LoopRegion& region = region_of(tree, place);
   for (size_t i = 0; i < place.items.back(); ++i) {
@@ -28,8 +28,8 @@ std::optional<Refusal> stands_before(const LoopTree& tree, const ItemPlace& plac
   return std::nullopt;
 }
 
-// The parts of chunks become whole where their grid's loop ends: nothing outside of it can read
-// them in the same phase.
+// Refuses if something outside the loop on grid reads, in the same phase, what chunks make: the
+// parts of chunks are only combined where that loop ends.
 std::optional<Refusal> read_elsewhere(const LoopTree& tree, const ItemPlace& place) {
   if (place.items.size() < 2) return std::nullopt;
   const LoopRegion& phase = tree.phases[place.phase];
@@ -55,7 +55,7 @@ std::optional<Refusal> read_elsewhere(const LoopTree& tree, const ItemPlace& pla
   return refusal;
 }
 
-// The scan that is the only state and the only value of a loop, apart from its stores.
+// The scan of the loop, if it is its only task apart from stores.
 const LoopTask* only_scan(const Loop& loop) {
   const LoopTask* scan = nullptr;
   for (const LoopItem& item : loop.body) {
@@ -122,7 +122,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
     return Refusal{&codes::kBetween,
                    "every phase of the scan would repeat what stands beside the loop",
                    "chunk a scan that is alone in its kernel"};
-  // A part of the machine inside would have to continue as a whole.
+  // A part of the machine inside the loop would have to continue as a whole.
   for (const LoopItem& item : region_of(tree, *place))
     if (const auto* inner = std::get_if<Box<Loop>>(&item); inner && (*inner)->on != Machine::None)
       return Refusal{&codes::kNesting, "a loop inside is already dealt to a part of the machine",
@@ -138,9 +138,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
 
 namespace {
 
-// Reads of a value become reads of its combined form and of what `add` appends.
+// Replaces reads of a value by what `add` makes of its combined form.
 void replace_reads(LoopBody& body, size_t value, const std::function<uint32_t(uint32_t)>& add) {
-  // Steps are numbered in order, so each moves behind those that were inserted before it.
+  // Steps are numbered in order, so each step moves behind the steps that were inserted before it.
   LoopBody old = std::move(body);
   body = {};
   std::vector<uint32_t> now;
@@ -160,7 +160,8 @@ void replace_reads(LoopBody& body, size_t value, const std::function<uint32_t(ui
   for (const uint32_t result : old.results) body.results.push_back(now[result]);
 }
 
-// Phases: every chunk is folded, the totals are scanned, and every chunk is scanned from there on.
+// Makes three phases: every chunk is folded, the totals are scanned, and every chunk is scanned
+// from its total on.
 LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
   const LoopTask scan = *only_scan(loop_at(out, place));
   const DType dtype = body_dtype(scan);
@@ -215,7 +216,7 @@ LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
     middle.emplace_back(std::move(lines));
   }
 
-  // What a store reads of the chunk begins with the value before the chunk.
+  // What a store reads of a chunk is combined with the value before the chunk.
   out.values[scan.target].dtype = dtype;
   const ElementwiseOp combine = info(scan.monoid).combine;
   change_tasks(loop_at(out, place).body, [&](LoopTask& task) {
@@ -241,8 +242,8 @@ LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
   return out;
 }
 
-// Whether a phase of its own can fold what the loop carries: sums that nothing rescales, with
-// nothing before the loop. Stores in the loop read none of it, and stay with their chunk.
+// Whether a second phase can fold what the loop carries: sums without a rescale, and nothing stands
+// before the loop. Stores in the loop read none of the sums and stay with their chunk.
 bool folds_by_phase(const LoopTree& tree, const ItemPlace& place, Combine how) {
   const Loop& loop = loop_at(tree, place);
   bool out = how == Combine::Phase && tree.phases.size() == 1 && place.items.back() == 0;
@@ -254,8 +255,8 @@ bool folds_by_phase(const LoopTree& tree, const ItemPlace& place, Combine how) {
   return out;
 }
 
-// Phases: every chunk is folded into a workspace, and then the chunks are combined, before what
-// follows the loop. `place` is that of the loop in the loop on grid, which has the chunks.
+// Makes two phases: every chunk is folded into a workspace, and then the chunks are combined before
+// what follows the loop. `place` is that of the loop, inside the loop on grid that has the chunks.
 LoopTree fold_chunks(LoopTree out, const ItemPlace& place, size_t chunk) {
   Loop second = loop_at(out, {place.phase, {place.items[0]}});
   std::erase_if(second.levels, [&](const LoopLevel& level) { return level.axis == chunk; });

@@ -5,9 +5,9 @@
 
 namespace braze {
 
-/// `chunk j 8 ticket`: 8 instances, or ranks of a cluster, each take a part of the turns of j. The
-/// states are combined in the order of the parts. With `rank` all instances continue with the
-/// result, else the last one to arrive does.
+/// `chunk j 8 ticket`: 8 instances, or 8 ranks of a cluster, each take a part of the turns of j.
+/// The states are combined in the order of the parts. With `rank` all instances continue with the
+/// result, with `ticket` the last one to arrive does, and with `phase` a second phase.
 struct ChunkStep {
   static constexpr std::string_view kName = "chunk";
   LoopName loop;

@@ -17,7 +17,7 @@ void each_expr(const LoopStep& s, Visit&& visit) {
     for (const Expr* e : {&c.value, &c.min, &c.limit}) visit(*e);
 }
 
-// The steps that a step needs at once.
+// The steps whose results a step uses directly.
 std::set<uint32_t> needs(const LoopStep& s) {
   std::set<uint32_t> out(s.arguments.begin(), s.arguments.end());
   each_expr(s, [&](const Expr& e) {
@@ -27,7 +27,7 @@ std::set<uint32_t> needs(const LoopStep& s) {
   return out;
 }
 
-// What a loop sums.
+// The sums of a loop.
 std::vector<const LoopTask*> sums_of(const Loop& loop) {
   std::vector<const LoopTask*> out;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
@@ -36,8 +36,8 @@ std::vector<const LoopTask*> sums_of(const Loop& loop) {
   return out;
 }
 
-// The steps of a sum that are factors. Each is as much as can be computed along the one axis and
-// not along the other: what needs it is none.
+// The steps of a sum that are factors. A factor is as large as it can be: no step that uses it is
+// computed along the one axis and not along the other.
 std::vector<uint32_t> factor_steps(const LoopTree& tree, const LoopTask& task, size_t along,
                                    size_t without) {
   const std::vector<LoopStep>& steps = task.body.steps;
@@ -66,7 +66,7 @@ std::vector<uint32_t> factor_steps(const LoopTree& tree, const LoopTask& task, s
   return out;
 }
 
-// A dot computes in f32 what has 16 bits: the results of its body become f32.
+// Converts results of 16 bits to f32, in which a dot computes.
 void widen_results(LoopBody& body) {
   for (uint32_t& result : body.results) {
     if (!is_half(body.steps[result].dtype)) continue;
@@ -76,7 +76,7 @@ void widen_results(LoopBody& body) {
   }
 }
 
-// A factor of its own.
+// The body of a task that makes this factor alone.
 LoopBody factor_body(const LoopTask& task, uint32_t step) {
   LoopBody out = task.body;
   out.results = {step};
@@ -123,7 +123,7 @@ std::string name_of(const LoopTree& tree, const LoopBody& body, std::string_view
   return unused_value(tree, std::string(end));
 }
 
-// In all sums of the loop, reads of the value take the place of the factor.
+// Replaces the factor, in all sums of the loop, by reads of the value.
 void read_factor(LoopTree& tree, Loop& loop, const LoopBody& factor, size_t value, size_t along,
                  size_t without) {
   LoopStep read{.kind = LoopStep::Kind::Read, .dtype = tree.values[value].dtype, .source = value};
@@ -140,7 +140,7 @@ void read_factor(LoopTree& tree, Loop& loop, const LoopBody& factor, size_t valu
   });
 }
 
-// The axes of a factor in the order of the loops around what is summed: what it runs along last.
+// The axes of a factor in the order of the loops around the sum; the axis `along` comes last.
 std::vector<size_t> axes_in_order(const LoopTree& tree, const ItemPlace& place,
                                   const LoopBody& body, size_t along) {
   const std::set<size_t> used = axes_of(tree, body);
@@ -267,7 +267,7 @@ LoopTree take(const LoopTree& tree, const PackStep& step) {
                without = find_axis(tree, step.without).value();
   const ItemPlace place = find_loop(tree, step.loop).value();
   const Loop& loop = loop_at(tree, place);
-  // By the axes of what is made, the tasks that make it.
+  // The tasks that make factors, by the axes of what they make.
   std::vector<std::pair<std::vector<size_t>, LoopRegion>> phases;
   for (const LoopBody& body : factors_of(tree, loop, along, without)) {
     LoopValue value{.name = name_of(out, body, "p"),
@@ -289,7 +289,7 @@ LoopTree take(const LoopTree& tree, const PackStep& step) {
   for (const LoopTask* task : sums_of(loop)) summed.insert(task->over.begin(), task->over.end());
   std::vector<LoopRegion> front;
   for (auto& [axes, region] : phases) {
-    // The loops of a phase: as the panels lie.
+    // The loops of a phase have the order in which panels lie in memory.
     std::stable_partition(axes.begin(), axes.end(), [&](size_t a) { return !summed.contains(a); });
     for (size_t i = axes.size(); i-- > 0;) {
       Loop around;

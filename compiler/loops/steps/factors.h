@@ -1,8 +1,9 @@
-// factors.h — steps that make a part of what is summed before it is summed: `factor`, `pack`.
+// factors.h — steps that compute a part of what is summed before the sum: `factor` and `pack`.
 //
-// A factor of a loop that sums is what its tasks compute along one axis and not along another: of
-// a product of x[n, c] and w[c, f], `w` along f and not along n. It may be anything, also with
-// several loads: whatever one index of n computes, all others would compute again.
+// A factor of a loop that sums is everything that its tasks compute along one axis and not along
+// another. In a product of x[n, c] and w[c, f], `w` is the factor along f and not along n. A factor
+// may be any expression, also with several loads. Without these steps, each index of n would
+// compute it again.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
@@ -10,7 +11,8 @@
 namespace braze {
 
 /// `factor c n f l`: at the top of loop l, a task makes what a turn of l needs of the factors of
-/// loop c along n and not along f. Its tile has n first, and last if it is transposed.
+/// loop c along n and not along f. The tile has n as its first dimension, or, if transposed, as its
+/// last.
 struct FactorStep {
   static constexpr std::string_view kName = "factor";
   LoopName loop;
@@ -28,9 +30,9 @@ struct FactorStep {
 std::optional<Refusal> legal(const LoopTree& tree, const FactorStep& step);
 LoopTree take(const LoopTree& tree, const FactorStep& step);
 
-/// `pack c f n 16`: a phase in front of all makes the factors of loop c along f and not along n,
-/// once for all instances: in a workspace, in panels of 16 of f. Factors over the same axes share a
-/// phase.
+/// `pack c f n 16`: a phase before all others makes the factors of loop c along f and not along n,
+/// once for all instances, in a workspace with panels of 16 indices of f. Factors over the same
+/// axes share a phase.
 struct PackStep {
   static constexpr std::string_view kName = "pack";
   LoopName loop;
@@ -46,12 +48,12 @@ struct PackStep {
 std::optional<Refusal> legal(const LoopTree& tree, const PackStep& step);
 LoopTree take(const LoopTree& tree, const PackStep& step);
 
-/// The factors of a loop along an axis and not along another; each once.
+/// The factors of a loop along one axis and not along another, each once.
 std::vector<LoopBody> factors_of(const LoopTree& tree, const Loop& loop, size_t along,
                                  size_t without);
 /// The axes that a body uses.
 std::set<size_t> axes_of(const LoopTree& tree, const LoopBody& body);
-/// By step of a body: the axes that it and the steps that it needs use.
+/// For each step of a body: the axes used by it and by the steps that it needs.
 std::vector<std::set<size_t>> axes_of_steps(const LoopTree& tree, const LoopBody& body);
 
 }  // namespace braze

@@ -18,7 +18,7 @@ std::optional<Refusal> several_levels(const LoopTree& tree, const Loop& loop) {
                  "split its axes before they become one loop"};
 }
 
-// Partial states of a parallel loop are combined over its turns as they are.
+// Refuses a parallel loop whose turns have partial states that are combined.
 std::optional<Refusal> combines(const LoopTree& tree, const Loop& loop) {
   std::optional<Refusal> out;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
@@ -89,7 +89,7 @@ LoopTree take(LoopTree tree, const SplitStep& step) {
 
 namespace {
 
-// The items that get a loop: the task, or with `beside` all stores side by side with it.
+// The items that get a loop: the task or, with `beside`, all stores side by side with it.
 std::pair<size_t, size_t> slab_run(const LoopTree& tree, const ItemPlace& place, bool beside) {
   const LoopRegion& region = region_of(tree, place);
   const auto is_store = [&](size_t i) {
@@ -133,7 +133,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const SlabsStep& step) {
     if (!task.makes_value() && step.beside)
       if (auto refusal = reads_what_it_writes(tree, region, {*axis})) return refusal;
   }
-  // Stores side by side see memory as it was before all of them.
+  // Stores side by side see the memory as it was before all of them.
   const auto [all_first, all_end] = slab_run(tree, *place, /*beside=*/true);
   for (size_t i = all_first; i < all_end; ++i)
     for (size_t k = all_first; k < all_end; ++k) {
@@ -226,7 +226,7 @@ LoopTree take(LoopTree tree, const WholeStep& step) {
   LoopRegion body = std::move(std::get<Box<Loop>>(*at)->body);
   const auto behind = region.erase(at);
   region.insert(behind, std::make_move_iterator(body.begin()), std::make_move_iterator(body.end()));
-  // A state that no loop carries any more is final at once.
+  // A state that no loop carries any more is final at once, and needs no rescale.
   std::set<const LoopTask*> carried;
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
@@ -245,12 +245,12 @@ LoopTree take(LoopTree tree, const WholeStep& step) {
 
 namespace {
 
-// Two axes that become one, and the tree in which they are.
+// Joins two axes in a tree.
 struct Collapsing {
   LoopTree tree;
-  size_t a, b;             // axes
+  size_t a, b;             // the axes
   Expr joined;             // the index along both
-  bool by_digits = false;  // what is read may have a and b as digits of `joined`
+  bool by_digits = false;  // whether what is read may have a and b as digits of `joined`
   bool seen_apart = false;
 
   bool speaks(const Expr& e) const {
@@ -272,8 +272,8 @@ struct Collapsing {
     e = e - *of_a * i - *of_b * j + *of_b * joined;
     seen_apart |= speaks(e);
   }
-  // Coordinates that use a and b as the digits of one number, if nothing lies between the rows of
-  // the tensor. `outside`: whether it is asked what lies outside of it.
+  // Replaces coordinates that use a and b as the digits of one number. The rows of the tensor must
+  // lie close together. `outside`: whether the load asks what lies outside the tensor.
   void change(std::vector<Expr>& at, const LoopTensor& tensor, bool outside = false) {
     size_t first = 0, last = at.size();
     while (first < last && !speaks(at[first])) ++first;
@@ -304,7 +304,7 @@ struct Collapsing {
     }
     at[first] = number;
   }
-  // In a list of axes, b follows directly after a; a then stands for both.
+  // In a list of axes, b must follow directly after a. Then a stands for both.
   void change(std::vector<size_t>& axes) {
     const auto at = std::find(axes.begin(), axes.end(), a);
     if (at == axes.end() || std::next(at) == axes.end() || *std::next(at) != b)
@@ -315,7 +315,7 @@ struct Collapsing {
   void change(LoopBody& body) {
     for (LoopStep& s : body.steps) {
       if (s.kind == LoopStep::Kind::Read) {
-        // The axes of the value are still the old ones.
+        // The axes of the value are still the old ones here.
         const auto& axes = tree.values[s.source].axes;
         const auto at = std::find(axes.begin(), axes.end(), a);
         if (at != axes.end()) {
@@ -360,8 +360,8 @@ std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place
   for (LoopRegion& phase : out.tree.phases)
     change_tasks(phase, [&](LoopTask& task) { out.change(task); });
   for (LoopValue& value : out.tree.values) out.change(value.axes);
-  // They are joined wherever both stand as these two do. Other loops over one of them, and bounds,
-  // see two axes.
+  // The loops are joined wherever both stand as these two do. Other loops over one of the two axes,
+  // and bounds, would still see two axes.
   const auto uncut = [](const Loop& l) {
     return l.levels.size() == 1 && l.levels[0].turn == 1 && l.on == Machine::None && !l.bounds;
   };
@@ -395,7 +395,7 @@ std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place
     });
   out.seen_apart |= loops != joined;
   if (out.seen_apart) return std::nullopt;
-  // The joined axis takes the number of a; axes after b move up.
+  // The joined axis takes the number of a. Axes after b get lower numbers.
   out.tree.axes[out.a] = both;
   renumber_axes(out.tree, [&](size_t axis) { return axis - (axis > out.b); });
   out.tree.axes.erase(out.tree.axes.begin() + static_cast<std::ptrdiff_t>(out.b));

@@ -1,12 +1,14 @@
-// levels.h — steps on the levels of axes: `split`, `slabs`, `whole`, and `collapse` of two axes.
+// levels.h — steps that change the levels of axes: `split`, `slabs` and `whole`, and `collapse`,
+// which joins two axes.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
 
 namespace braze {
 
-/// `split j 128`: turns of 128, and inside them turns of the old size. With `padded`, also if the
-/// axis is shorter than that, so that tiles have this size.
+/// `split j 128`: the loop becomes two loops, one with turns of 128 and inside it one with turns of
+/// the old size. With `padded`, this is also done if the axis is shorter, so that tiles have this
+/// size.
 struct SplitStep {
   static constexpr std::string_view kName = "split";
   LoopName loop;
@@ -21,8 +23,8 @@ struct SplitStep {
 std::optional<Refusal> legal(const LoopTree& tree, const SplitStep& step);
 LoopTree take(LoopTree tree, const SplitStep& step);
 
-/// `slabs y f 64`: a stream over turns of 64 of f around the one task that makes y; with `beside`
-/// around all stores side by side with it.
+/// `slabs y f 64`: puts a stream over turns of 64 of f around the one task that makes y or, with
+/// `beside`, around all stores side by side with it.
 struct SlabsStep {
   static constexpr std::string_view kName = "slabs";
   MadeName made;
@@ -39,7 +41,7 @@ struct SlabsStep {
 std::optional<Refusal> legal(const LoopTree& tree, const SlabsStep& step);
 LoopTree take(const LoopTree& tree, const SlabsStep& step);
 
-/// `whole j.2`: the loop is removed, and its axis becomes a dimension of the tiles inside.
+/// `whole j.2`: removes the loop. Its axis becomes a dimension of the tiles inside.
 struct WholeStep {
   static constexpr std::string_view kName = "whole";
   LoopName loop;
@@ -48,7 +50,7 @@ struct WholeStep {
 std::optional<Refusal> legal(const LoopTree& tree, const WholeStep& step);
 LoopTree take(LoopTree tree, const WholeStep& step);
 
-/// `collapse i j`: i and its only child j become one loop over the axis ij of their product.
+/// `collapse i j`: i and its only child j become one loop over an axis ij that combines both.
 struct CollapseStep {
   static constexpr std::string_view kName = "collapse";
   LoopName outer, inner;
@@ -59,8 +61,8 @@ struct CollapseStep {
 };
 std::optional<Refusal> legal(const LoopTree& tree, const CollapseStep& step);
 LoopTree take(const LoopTree& tree, const CollapseStep& step);
-/// Whether the step is legal and every access also runs through both axes, so that no index needs
-/// the digits of the joined axis.
+/// Whether the step is legal and every access runs through both axes as one, so that no coordinate
+/// needs the digits of the joined axis.
 bool runs_through(const LoopTree& tree, const CollapseStep& step);
 
 }  // namespace braze

@@ -92,7 +92,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const RingStep& step) {
     for (const size_t axis : value.axes) box *= extent_in(tree, around, axis, /*groups=*/false);
     bytes += box;
   }
-  // A block's turns of a loop on grid come one after the other.
+  // The turns of a loop on grid that one block takes run one after the other.
   if (!any || (loop.parallel && loop.on != Machine::Grid))
     return Refusal{&codes::kNoCopies,
                    fmt::format("`{}` is not a stream with stages", to_text(tree, loop)),
@@ -164,14 +164,14 @@ LoopTree take(const LoopTree& tree, const RolesStep& step) {
 
 namespace {
 
-// What one instruction of a unit multiplies. Tiles must be whole multiples of it.
+// The size that one instruction of a unit multiplies. Tiles must be multiples of it.
 struct UnitShape {
   int64_t rows, columns, most_columns;
 };
 constexpr UnitShape kMma{16, 8, INT64_MAX}, kWgmma{64, 8, 256};
 constexpr int64_t kMmaDepth = 8, kWgmmaBytes = 32;  // along the summed axes
 
-// The tile of a dot by its three kinds of axes.
+// The extents of a dot's tile, by the three kinds of its axes.
 struct DotTile {
   Expr left = 1, right = 1, summed = 1;
 };
@@ -226,7 +226,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const UnitStep& step) {
   if (auto refusal = check("rows", tile.left, shape.rows, INT64_MAX)) return refusal;
   if (auto refusal = check("columns", tile.right, shape.columns, shape.most_columns))
     return refusal;
-  // Warps multiply all factors as tf32.
+  // The matrix units of warps multiply all factors as tf32.
   const int64_t depth =
       step.unit == Unit::Mma ? kMmaDepth : kWgmmaBytes / static_cast<int64_t>(size_of(dtype));
   return check("summed indices", tile.summed, depth, INT64_MAX);
@@ -258,7 +258,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const AheadStep& step) {
     return Refusal{
         &codes::kCarried,
         fmt::format("%{} is state of the loop, so a turn needs the turn before", step.value),
-        "name a value that one turn makes alone"};
+        "name a value for which a turn needs no other turn"};
   const std::set<size_t> made = values_made(loop.body);
   std::optional<Refusal> refusal;
   for (const LoopStep& s : task.body.steps) {
@@ -278,9 +278,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const AheadStep& step) {
   if (refusal) return refusal;
   constexpr int64_t kMostTurns = 2;  // each turn is a copy of the task before the loop
   if (step.turns > kMostTurns)
-    return Refusal{&codes::kCopies,
-                   fmt::format("{} turns would be copied before the loop", step.turns),
-                   fmt::format("take at most {} turns", kMostTurns)};
+    return Refusal{
+        &codes::kCopies,
+        fmt::format("{} turns of the task would be copied in front of the loop", step.turns),
+        fmt::format("take at most {} turns", kMostTurns)};
   return std::nullopt;
 }
 
@@ -313,7 +314,7 @@ LoopTree take(LoopTree tree, const UnrollStep& step) {
 
 namespace {
 
-// The condition with the axes and sizes of the tree; nullopt if it uses anything else.
+// The condition with the axes and sizes of the tree. Nullopt if it uses other names.
 std::optional<IndexComparison> bound_to(const LoopTree& tree, const IndexComparison& condition) {
   std::unordered_map<std::string, Expr> symbols;
   for (const LoopAxis& axis : tree.axes) symbols.insert_or_assign(axis.name, axis.index());
@@ -348,7 +349,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const PartStep& step) {
         &codes::kNotAffine,
         fmt::format("the two sides of the condition do not grow with {} at a constant rate", axis),
         "compare sums of constant multiples of indices, or a remainder with a constant"};
-  constexpr size_t kMostConditions = 2;  // makes three bodies
+  constexpr size_t kMostConditions = 2;  // two conditions make three bodies
   if (loop.parts.size() >= kMostConditions)
     return Refusal{&codes::kCopies, "the body of the loop would be emitted four times",
                    "leave this step out"};
@@ -368,7 +369,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const BindStep& step) {
   if (!place) return no_such("task that makes", step.made.to_string());
   const LoopTask& task = task_at(tree, *place);
   std::set<size_t> axes = own_axes(tree, task);
-  // Summed axes are no dimensions of what a unit multiplies.
+  // The summed axes are no dimensions of the result of a unit.
   if (task.unit == Unit::None) axes.insert(task.over.begin(), task.over.end());
   std::vector<int64_t> extents;
   for (const size_t axis : axes) {

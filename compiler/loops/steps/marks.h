@@ -1,12 +1,13 @@
-// marks.h — steps that only change what emission makes of a tree: `deal`, `turns`, `ring`, `roles`,
-// `registers`, `unit`, `ahead`, `part`, `bind`, `cache`.
+// marks.h — steps that change only the marks of a tree, from which emission reads how things are
+// done: `deal`, `turns`, `ring`, `roles`, `registers`, `unit`, `ahead`, `unroll`, `part`, `bind`
+// and `cache`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
 
 namespace braze {
 
-/// One order of turns; the axis of `grouped` by its name.
+/// One order of turns. `grouped` has the name of an axis.
 struct DealOrder {
   Deal::Order order = Deal::Order::Rows;
   int64_t number = 0;
@@ -26,7 +27,7 @@ struct DealStep {
 std::optional<Refusal> legal(const LoopTree& tree, const DealStep& step);
 LoopTree take(const LoopTree& tree, const DealStep& step);
 
-/// `turns l`: two groups start the dots of l, one after the other.
+/// `turns l`: the two groups start the dots of l one after the other.
 struct TurnsStep {
   static constexpr std::string_view kName = "turns";
   LoopName loop;
@@ -61,7 +62,7 @@ struct RolesStep {
 std::optional<Refusal> legal(const LoopTree& tree, const RolesStep& step);
 LoopTree take(const LoopTree& tree, const RolesStep& step);
 
-/// `registers 128`: a thread has no more of them, so that a multiprocessor holds more blocks.
+/// `registers 128`: a thread has at most 128 registers, so that a multiprocessor holds more blocks.
 struct RegistersStep {
   static constexpr std::string_view kName = "registers";
   int64_t most = 0;
@@ -70,7 +71,8 @@ struct RegistersStep {
 std::optional<Refusal> legal(const LoopTree& tree, const RegistersStep& step);
 LoopTree take(LoopTree tree, const RegistersStep& step);
 
-/// `unit %v wgmma swap`: which unit computes a dot, and which axis is the rows.
+/// `unit %v wgmma swap`: which unit computes a dot. With `swap`, the rows are the right factor's
+/// axis.
 struct UnitStep {
   static constexpr std::string_view kName = "unit";
   std::string value;
@@ -98,7 +100,7 @@ struct AheadStep {
 std::optional<Refusal> legal(const LoopTree& tree, const AheadStep& step);
 LoopTree take(const LoopTree& tree, const AheadStep& step);
 
-/// `unroll j 4`: that many turns of a stream are written one after the other.
+/// `unroll j 4`: 4 turns of a stream are written one after the other.
 struct UnrollStep {
   static constexpr std::string_view kName = "unroll";
   LoopName loop;
@@ -115,7 +117,8 @@ LoopTree take(LoopTree tree, const UnrollStep& step);
 struct PartStep {
   static constexpr std::string_view kName = "part";
   LoopName loop;
-  IndexComparison condition;  ///< over symbols of any range; the symbols of the tree replace them
+  /// Over symbols of any range, in whose place those of the tree are put.
+  IndexComparison condition;
   void fields(auto& visit) {
     visit(loop);
     visit(condition);
@@ -137,7 +140,7 @@ struct BindStep {
 std::optional<Refusal> legal(const LoopTree& tree, const BindStep& step);
 LoopTree take(LoopTree tree, const BindStep& step);
 
-/// `cache y stream`: what is stored will not be read again soon.
+/// `cache y stream`: what is stored to y will not be read again soon.
 struct CacheStep {
   static constexpr std::string_view kName = "cache";
   std::string tensor;

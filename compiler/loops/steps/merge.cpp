@@ -13,18 +13,18 @@ namespace {
 
 // --- Separability -------------------------------------------------------------------------------
 
-// How an expression depends on a running value y: not at all, as `rest + sign * constants * g(y)`,
-// or as `rest * op(sign * constants * g(y))`.
+// How an expression depends on a running value y: not at all, as a term `rest + sign * constants *
+// g(y)`, or as a factor `rest * op(sign * constants * g(y))`.
 struct Dependence {
   bool reads = false;
   bool negative = false;
-  std::vector<uint64_t> constants = {};  // factors, as bits of the dtype that y is computed in
+  std::vector<uint64_t> constants = {};  // as bits of the dtype in which y is computed
   ElementwiseOp op = ElementwiseOp::exp;
-  std::vector<LoopStep> of = {};  // g: the last step is its result, and y is all that it reads
+  std::vector<LoopStep> of = {};  // g: its last step is the result, and it reads only y
   friend bool operator==(const Dependence&, const Dependence&) = default;
 };
 
-// Finds how the bodies of a loop depend on y; nullopt if in no way that separates.
+// Finds how the bodies of a loop depend on y. Nullopt if a body does not separate.
 class Separation {
  public:
   Separation(const LoopTree& tree, size_t y, const std::map<size_t, const LoopTask*>& computed)
@@ -41,7 +41,7 @@ class Separation {
                        [&](uint32_t argument) { return reads(body, argument); });
   }
 
-  // The expression as a factor of a product.
+  // How the expression depends on y as a factor of a product.
   std::optional<Dependence> factor(const LoopBody& body, uint32_t number) const {
     if (!reads(body, number)) return Dependence{};
     const LoopStep& s = body.steps[number];
@@ -80,7 +80,7 @@ class Separation {
     return maker == computed_.end() ? nullptr : maker->second;
   }
 
-  // For a row with two operands of which one reads y.
+  // For a row with two operands of which one reads y: how that operand depends on y.
   std::optional<Dependence> of_one(const LoopBody& body, const LoopStep& s,
                                    std::optional<Dependence> (Separation::*how)(const LoopBody&,
                                                                                 uint32_t)
@@ -93,7 +93,7 @@ class Separation {
   static bool is_zero(const LoopStep& s) {
     return s.kind == LoopStep::Kind::Constant && bits_to_double(s.dtype, s.bits) == 0;
   }
-  // Both operands have one factor of y, or are 0.
+  // The dependence that both operands have; an operand that is 0 has any.
   std::optional<Dependence> alike(const LoopBody& body, uint32_t a, uint32_t b) const {
     const auto of_a = factor(body, a), of_b = factor(body, b);
     if (is_zero(body.steps[a])) return of_b;
@@ -101,7 +101,7 @@ class Separation {
     return of_a == of_b ? of_a : std::nullopt;
   }
 
-  // The expression as a term of a sum. What reads y and nothing else is a term as it is.
+  // How the expression depends on y as a term of a sum. If it reads only y, all of it is g(y).
   std::optional<Dependence> term(const LoopBody& body, uint32_t number) const {
     if (!reads(body, number)) return Dependence{};
     if (auto out = composed_term(body, number)) return out;
@@ -144,7 +144,7 @@ class Separation {
         return std::nullopt;
     }
   }
-  // Appends the steps of an expression that reads nothing but y, and returns its number there.
+  // Appends the steps of an expression that reads only y, and returns the number of its result.
   std::optional<uint32_t> copy_function(const LoopBody& body, uint32_t number,
                                         std::vector<LoopStep>& to) const {
     LoopStep s = body.steps[number];
@@ -173,7 +173,7 @@ class Separation {
   const std::map<size_t, const LoopTask*>& computed_;
 };
 
-// op(constants * (g(y) - g(y'))), by which a state is multiplied if y was y' before.
+// The ratio op(constants * (g(y) - g(y'))), by which a state is multiplied if y was y' before.
 LoopBody ratio(const LoopTree& tree, size_t y, const Dependence& dependence) {
   const DType dtype = compute_type(tree.values[y].dtype);
   LoopBody out;
@@ -227,7 +227,8 @@ class Merger {
 
   Merging run() {
     Merging out;
-    std::map<size_t, size_t> running;  // computed values that follow a running value
+    // Values that were computed from a running value -> that value.
+    std::map<size_t, size_t> running;
     for_each_task(first_.body, [&](const LoopTask& task, const auto&) {
       if (task.kind != LoopTask::Kind::Compute) return;
       for (const LoopStep& s : task.body.steps) {
@@ -270,7 +271,7 @@ class Merger {
         out.refusal = needs_final(y, task);
       }
     });
-    // A value that was computed from a running value means nothing after the loop.
+    // A value that was computed from a running value has no meaning after the loop.
     for (const auto& [value, y] : running)
       for (const LoopRegion& phase : tree_.phases)
         for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
@@ -284,7 +285,7 @@ class Merger {
   }
 
  private:
-  // Whether a turn of the first loop leaves the value that this reads.
+  // Whether a turn of the first loop has the value that `s` reads.
   bool is_there(const LoopStep& s) const {
     const LoopTask& maker = *makers_.at(s.source);
     const LoopValue& value = tree_.values[s.source];
@@ -298,7 +299,7 @@ class Merger {
     return true;
   }
 
-  // Whether loops inside of the merged loop change a state more than once in a turn.
+  // Whether loops inside the merged loop change a state more than once in a turn.
   static bool over_inside(const LoopTask& task, const std::vector<const Loop*>& inside) {
     return std::any_of(task.over.begin(), task.over.end(),
                        [&](size_t axis) { return is_cut(inside, axis); });
@@ -329,7 +330,7 @@ class Merger {
       return refuse("it is already rescaled or combined");
     if (body_dtype(task) != compute_type(tree_.values[y].dtype))
       return refuse("its dtype is not that of the running value");
-    // The ratio is one number for each element of the state.
+    // The ratio must be one number for each element of the state.
     for (const size_t axis : tree_.values[y].axes)
       if (!contains(value.axes, axis))
         return refuse("the running value has an axis that the sum does not have");

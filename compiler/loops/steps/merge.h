@@ -5,9 +5,9 @@
 
 namespace braze {
 
-/// `merge l k`: k, which stands directly after l and runs over the same turns, becomes a part of l.
-/// Sums in k that read the final value of a maximum or minimum in l follow its running value, if
-/// they separate.
+/// `merge l k`: k, which stands directly after l and has the same turns, becomes a part of l. A sum
+/// in k that reads the final value of a maximum or minimum in l follows its running value instead,
+/// if the online rule can separate it.
 struct MergeStep {
   static constexpr std::string_view kName = "merge";
   LoopName first, second;

@@ -9,7 +9,7 @@ namespace braze {
 
 namespace {
 
-// What `reorder` and `tuple` require of two loops, one directly inside the other.
+// Refuses unless the second loop is the only item of the first, as `reorder` and `tuple` require.
 std::optional<Refusal> not_parent_and_child(const LoopTree& tree, const LoopName& outer,
                                             const LoopName& inner) {
   const auto place = find_loop(tree, outer), child = find_loop(tree, inner);
@@ -37,7 +37,7 @@ bool has_machine_inside(const Loop& loop) {
   });
 }
 
-// States of which the turns of a parallel loop have parts.
+// Refuses if the turns of the loop have parts of states that are combined.
 std::optional<Refusal> combined_over(const LoopTree& tree, const Loop& loop) {
   std::optional<Refusal> out;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
@@ -46,12 +46,12 @@ std::optional<Refusal> combined_over(const LoopTree& tree, const Loop& loop) {
         out = Refusal{&codes::kHasState,
                       fmt::format("%{} is combined from the turns of `{}`",
                                   tree.values[task.target].name, to_text(tree, loop)),
-                      "leave the loop as the combination needs it"};
+                      "leave the loop as it is"};
   });
   return out;
 }
 
-// A copy is for all groups, so it must have the axes that differ between groups.
+// Refuses a copy without an axis that differs between groups, because it serves all groups.
 std::optional<Refusal> copies_without(const LoopTree& tree, const Loop& loop) {
   std::optional<Refusal> out;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
@@ -72,15 +72,16 @@ std::optional<Refusal> copies_without(const LoopTree& tree, const Loop& loop) {
 
 namespace {
 
-// Whether a loop goes through terms of which the last one in a place stays.
+// Whether the loop runs over terms of which the last one in a place remains.
 bool replaces_over(const LoopTask& task, const Loop& loop) {
   return task.replaces &&
          std::ranges::any_of(task.over, [&](size_t axis) { return runs_over(loop, axis); });
 }
 Refusal last_stays(const LoopTree& tree, const LoopTask& task) {
   return {&codes::kScanOrder,
-          fmt::format("the last term in a place of %{} stays", tree.values[task.target].name),
-          "leave the order of its terms as it is"};
+          fmt::format("the last term in a place of %{} remains, so the order of terms matters",
+                      tree.values[task.target].name),
+          "leave the order of the loops as it is"};
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// order.h — steps on the order of loops and on who takes their turns: `reorder`, `tuple`, `on`,
-// `serial`, `reverse`.
+// order.h — steps that change the order of loops, or the part of the machine that takes their
+// turns: `reorder`, `tuple`, `on`, `serial` and `reverse`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"

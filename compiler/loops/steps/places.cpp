@@ -10,7 +10,7 @@ namespace braze {
 
 namespace {
 
-// The place of the first item for which `wanted` holds, in the order of the text.
+// Finds the place of the first item for which `wanted` holds, in the order of the text.
 bool find(const LoopRegion& region, const std::function<bool(const LoopItem&)>& wanted,
           std::vector<size_t>& items) {
   for (size_t i = 0; i < region.size(); ++i) {
@@ -303,8 +303,8 @@ std::optional<Refusal> reads_other_turns(const LoopTree& tree, const LoopRegion&
 
 namespace {
 
-// Axes that a coordinate tells apart: it is a sum of their multiples, of which none reaches the
-// next.
+// Adds the axes whose indices determine the coordinate uniquely: it is a sum of multiples of them,
+// and no part of the sum reaches the next multiple.
 void note_told_apart(const LoopTree& tree, const Expr& e, std::set<size_t>& out) {
   std::vector<std::pair<int64_t, size_t>> terms;
   for (const std::string& symbol : e.symbols()) {
@@ -332,7 +332,7 @@ std::optional<Refusal> reads_what_it_writes(const LoopTree& tree, const LoopRegi
   for_each_task(region, [&](const LoopTask& task, const auto&) {
     if (!task.makes_value()) written[task.target].push_back(task.at);
   });
-  // All that touches the tensor is at one place, which tells turns of the axes apart.
+  // All accesses to the tensor must be at one place, which differs between turns of the axes.
   const auto is_own = [&](const std::vector<std::vector<Expr>>& places,
                           const std::vector<Expr>& at) {
     std::set<size_t> told_apart;

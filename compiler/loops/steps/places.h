@@ -1,4 +1,5 @@
-// places.h — how steps find loops, tasks and values in a tree.
+// places.h — how steps find and change loops, tasks and values of a tree, and the checks that
+// several steps share.
 #pragma once
 
 #include <functional>
@@ -26,8 +27,8 @@ struct MadeName {
   std::string to_string() const { return (is_value ? "%" : "") + name; }
 };
 
-/// Where a loop or task stands: the phase, and its number in each region, from the outermost region
-/// on.
+/// Where a loop or task stands: its phase, and the number of an item in each region on the way to
+/// it, from the outermost region on.
 struct ItemPlace {
   size_t phase = 0;
   std::vector<size_t> items = {};
@@ -64,55 +65,57 @@ auto& task_at(Tree& tree, const ItemPlace& place) {
 }
 /// The loops around an item, the outermost first.
 std::vector<const Loop*> loops_around(const LoopTree& tree, const ItemPlace& place);
-/// The only item in a loop, if it is a loop.
+/// The only item of a loop if that is a loop; otherwise null.
 const Loop* only_child(const Loop& loop);
 
 bool runs_over(const Loop& loop, size_t axis);
 bool contains(const std::vector<size_t>& list, size_t element);
-/// How much a turn of the innermost of `around` over the axis takes; without such a loop, the whole
-/// axis.
+/// How many indices of the axis a turn of the innermost loop of `around` over it takes. If there is
+/// no such loop, the whole extent.
 Expr extent_in(const LoopTree& tree, const std::vector<const Loop*>& around, size_t axis,
                bool groups = true);
 /// Whether a loop of `around` runs over the axis.
 bool is_cut(const std::vector<const Loop*>& around, size_t axis);
-/// Whether turns of `turn` need no second turn.
+/// Whether one turn of `turn` indices surely covers the extent.
 bool is_one_turn(const Expr& extent, int64_t turn);
 
-/// Every task in a region, at any depth.
+/// Calls `change` for every task in a region, at any depth.
 void change_tasks(LoopRegion& region, const std::function<void(LoopTask&)>& change);
 void visit_loops(const LoopRegion& region, const std::function<void(const Loop&)>& visit);
-/// Gives axes new numbers wherever numbers name them.
+/// Renumbers axes everywhere in the tree.
 void renumber_axes(LoopTree& tree, const std::function<size_t(size_t)>& number);
-/// Every index expression of a body, or of a task with its coordinates and its ratio.
+/// Calls `change` for every index expression of a body, or of a task with its coordinates and
+/// ratio.
 void change_exprs(LoopBody& body, const std::function<void(Expr&)>& change);
 void change_exprs(LoopTask& task, const std::function<void(Expr&)>& change);
-/// The axes that a task's body and coordinates use.
+/// The axes that the body and the coordinates of a task use.
 std::set<size_t> axes_used(const LoopTree& tree, const LoopTask& task);
 /// The values that tasks of a region make.
 std::set<size_t> values_made(const LoopRegion& region);
-/// Calls `visit` for every step of a kind in the bodies and ratios of a region.
+/// Calls `visit` for every step of this kind in the bodies and ratios of a region.
 void visit_steps(const LoopRegion& region, LoopStep::Kind kind,
                  const std::function<void(const LoopTask&, const LoopStep&)>& visit);
-/// By step of a body: whether it computes what a placed reduction begins with. That is needed
-/// before the loops that carry the state, wherever the task stands in them.
+/// For each step of a body: whether it computes the values with which a placed reduction begins.
+/// These are needed before the loops that carry the state, even if the task stands inside them.
 std::vector<bool> steps_of_start(const LoopTask& task);
-/// `wanted`, or `wanted` with the first number that makes it new.
+/// `wanted` if no value (or axis) has that name; otherwise `wanted` with the first number that
+/// makes it new.
 std::string unused_value(const LoopTree& tree, const std::string& wanted);
 std::string unused_axis(const LoopTree& tree, const std::string& wanted);
 
-// Checks that several steps share. Nullopt: the step is legal as far as this check goes.
+// Checks that several steps share. Nullopt means that the step is legal as far as this check goes.
 Refusal no_such(std::string_view what, const std::string& name);
-/// The loop is parallel, but the step is for streams.
+/// Refuses a parallel loop, because the step is for streams.
 std::optional<Refusal> parallel(const LoopTree& tree, const Loop& loop);
-/// Marks come last, because they speak of the turns of a finished loop.
+/// Refuses a loop with marks. Marks come last, because they describe the turns of a finished loop.
 std::optional<Refusal> marked(const LoopTree& tree, const Loop& loop);
-/// Finds loops in the region whose bounds use an axis.
+/// Refuses if the bounds of some loop in the region use the axis.
 std::optional<Refusal> bounds_use(const LoopTree& tree, const LoopRegion& region, size_t axis);
-/// Finds reads, at another index of an axis, of what the same region makes.
+/// Refuses if something in the region reads, at another index of the axis, what the region makes.
 std::optional<Refusal> reads_other_turns(const LoopTree& tree, const LoopRegion& region,
                                          size_t axis);
-/// Tensors that the region both reads and writes, but for those of which each turn of these axes
-/// has elements of its own.
+/// Refuses if the region both reads and writes a tensor, unless each turn of these axes has its own
+/// elements of it.
 std::optional<Refusal> reads_what_it_writes(const LoopTree& tree, const LoopRegion& region,
                                             const std::vector<size_t>& axes);
 

@@ -1,4 +1,4 @@
-// refusal.h — why a step does not apply to a tree.
+// refusal.h — why a step does not apply to a tree, and the codes of these reasons.
 #pragma once
 
 #include <optional>

@@ -11,21 +11,21 @@ namespace braze {
 
 namespace {
 
-// Equal expressions of all bodies have one number.
+// Numbers the expressions of all bodies. Equal expressions have one number.
 class Expressions {
  public:
   struct Known {
-    LoopStep step;  // its arguments, and computed coordinates, are numbers of expressions
+    LoopStep step;  // with the numbers of expressions as arguments and in computed coordinates
     std::vector<uint32_t> parts = {};
-    bool may = true;  // whether it means the same in another loop
-    std::set<size_t> axes = {}, values = {}, tensors = {};  // that it depends on
+    bool may = true;  // whether it has the same value in another loop
+    std::set<size_t> axes = {}, values = {}, tensors = {};  // on which it depends
   };
 
   explicit Expressions(const LoopTree& tree) : tree_(tree) {}
 
   const Known& operator[](uint32_t number) const { return known_[number]; }
 
-  // Operations and loads, each once.
+  // The number of operations and loads, each counted once.
   double cost(uint32_t number) const {
     double out = 0;
     std::vector<uint32_t> open = {number};
@@ -41,7 +41,7 @@ class Expressions {
     return out;
   }
 
-  // By step of the body.
+  // The numbers of the expressions of a body, by step.
   std::vector<uint32_t> numbers(const LoopBody& body) {
     std::vector<uint32_t> out;
     for (const LoopStep& s : body.steps) out.push_back(number(s, out));
@@ -103,7 +103,7 @@ const Loop* as_loop(const LoopItem& item) {
   return box ? &**box : nullptr;
 }
 
-// Axes over which a loop or loops inside of it run, on the way to the innermost.
+// The axes over which the loop and the loops inside it run.
 std::set<size_t> axes_walked(const Loop& loop) {
   std::set<size_t> out;
   visit_loops(loop.body, [&](const Loop& inner) {
@@ -113,7 +113,7 @@ std::set<size_t> axes_walked(const Loop& loop) {
   return out;
 }
 
-// The expression that `share` makes a value.
+// The expression that the step makes a value.
 std::optional<uint32_t> find_shared(const LoopTree& tree, const ShareStep& step,
                                     Expressions& expressions) {
   const ItemPlace place = find_loop(tree, step.loop).value();
@@ -155,7 +155,7 @@ std::optional<uint32_t> find_shared(const LoopTree& tree, const ShareStep& step,
   return best;
 }
 
-// A body that is one step of another body.
+// A body whose result is one step of another body.
 LoopBody part_of(const LoopBody& body, uint32_t step) {
   LoopBody out = body;
   out.results = {step};
@@ -190,7 +190,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const ShareStep& step) {
   if (find_shared(tree, step, expressions)) return std::nullopt;
   return Refusal{
       &codes::kNothingAlike,
-      fmt::format("no loop behind `{}` computes, at the same index, what it computes in {} "
+      fmt::format("no loop after `{}` computes, at the same index, what it computes in {} "
                   "operations and loads or more",
                   to_text(tree, loop), step.least),
       "leave the loops as they are"};
@@ -207,7 +207,7 @@ LoopTree take(const LoopTree& tree, const ShareStep& step) {
     if (found == numbers.end()) return std::nullopt;
     return static_cast<uint32_t>(found - numbers.begin());
   };
-  // A value that is it already stays.
+  // If a value is equal to the expression already, it is taken.
   std::optional<size_t> value;
   at_first_task(
       loop_at(out, place), [&](const LoopTask& task) { return step_of(task.body).has_value(); },

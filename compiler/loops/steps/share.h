@@ -1,12 +1,12 @@
-// share.h — what several loops compute is computed once: `share`.
+// share.h — the step `share`: what several loops compute is computed once.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
 
 namespace braze {
 
-/// `share l n`: the costliest expression that tasks in l and in loops behind it compute alike, of
-/// at least n operations and loads, becomes a value, which l makes and all of them read.
+/// `share l n`: the costliest expression that tasks in l and in later loops compute alike becomes a
+/// value, if it has at least n operations and loads. l computes the value, and all of them read it.
 struct ShareStep {
   static constexpr std::string_view kName = "share";
   LoopName loop;

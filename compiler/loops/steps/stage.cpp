@@ -11,18 +11,18 @@ namespace braze {
 
 namespace {
 
-// Where a copy of a part of a tensor stands, and what it copies.
+// Where the copy of a part of a tensor stands, and what it copies.
 struct CopySite {
   size_t tensor;
   ItemPlace loop;
-  bool groups;  // whether each group has a copy of its own
+  bool groups;  // whether each group has its own copy
 };
 
 bool same_load(const LoopStep& a, const LoopStep& b) {
   return a.at == b.at && a.conditions == b.conditions && a.otherwise == b.otherwise;
 }
 
-// The loads of the tensor in the loop; each form of access once.
+// The loads of the tensor in the loop; loads of the same form count once.
 std::vector<LoopStep> ways_of_reading(const LoopTree& tree, const CopySite& site) {
   std::vector<LoopStep> out;
   for_each_task(loop_at(tree, site.loop).body, [&](const LoopTask& task, const auto&) {
@@ -45,7 +45,7 @@ std::vector<const Loop*> loops_of_copy(const LoopTree& tree, const CopySite& sit
   return around;
 }
 
-// The axes along which a coordinate varies within a turn, those with larger strides first.
+// The axes along which a coordinate varies within a turn, the largest stride first.
 std::vector<size_t> varying_axes(const LoopTree& tree, const CopySite& site, const Expr& e) {
   const auto around = loops_of_copy(tree, site);
   std::vector<size_t> out;
@@ -61,7 +61,7 @@ std::vector<size_t> varying_axes(const LoopTree& tree, const CopySite& site, con
   return out;
 }
 
-// Whether a coordinate runs through an interval: along one axis, or through the digits of one
+// Whether a coordinate runs through an interval: either along one axis, or along the digits of one
 // number.
 bool is_interval(const LoopTree& tree, const Expr& e, const std::vector<size_t>& axes) {
   Expr below = 1;
@@ -83,8 +83,8 @@ std::vector<size_t> axes_of_copy(const LoopTree& tree, const CopySite& site, con
   return out;
 }
 
-// Whether the elements along the axes of a copy, in their order, are a box of the tensor: axes that
-// were composed run through several coordinates as digits.
+// Whether the elements of a copy, in the order of its axes, are a box of the tensor. Axes that were
+// composed run through several coordinates as digits.
 bool is_box(const LoopTree& tree, const CopySite& site, const LoopStep& load) {
   const auto around = loops_of_copy(tree, site);
   std::unordered_map<std::string, Expr> position;
@@ -99,7 +99,8 @@ bool is_box(const LoopTree& tree, const CopySite& site, const LoopStep& load) {
   return find_box(at, extents).has_value();
 }
 
-// `boxes`: the copy must be a box of the tensor. A value in registers may hold any elements.
+// `boxes`: whether the copy must be a box of the tensor. A value in registers may have any
+// elements.
 std::optional<Refusal> refuse_copy(const LoopTree& tree, const CopySite& site, bool boxes) {
   const Loop& loop = loop_at(tree, site.loop);
   const std::string& name = tree.tensors[site.tensor].name;
@@ -159,7 +160,7 @@ bool is_load(const LoopItem& item) {
          task->body.steps[0].kind == LoopStep::Kind::Load;
 }
 
-// The top of a loop, after the loads that already stand there.
+// The top of a loop: after the loads that stand there already.
 LoopRegion::iterator top_of(Loop& loop) {
   return std::find_if_not(loop.body.begin(), loop.body.end(), is_load);
 }
@@ -185,7 +186,7 @@ void read_copies(LoopTree& tree, Loop& loop, size_t tensor, const LoopStep& load
   });
 }
 
-// The load in the form that the copy has, without an index along axes of one element.
+// The load in the form of the copy: without an index along axes of one element.
 LoopStep without_single_axes(const LoopTree& tree, const CopySite& site, LoopStep load) {
   const auto around = loops_of_copy(tree, site);
   for (size_t axis = 0; axis < tree.axes.size(); ++axis) {
@@ -268,8 +269,8 @@ std::optional<Refusal> refuse_copy_of_value(const LoopTree& tree, const StageSte
   const LoopRegion rest(reader, loop.body.end());
   if (values_made(rest).contains(*value))
     return Refusal{&codes::kIsState,
-                   fmt::format("{} is read where it is made", step.source.to_string()),
-                   "name a loop behind the one that makes it"};
+                   fmt::format("{} is read in a loop that also makes it", step.source.to_string()),
+                   "name a loop after the one that makes it"};
   auto around = loops_around(tree, *place);
   around.push_back(&loop);
   const LoopTask& maker = task_at(tree, maker_of(tree, *value));
@@ -277,7 +278,7 @@ std::optional<Refusal> refuse_copy_of_value(const LoopTree& tree, const StageSte
     return Refusal{
         &codes::kIsState,
         fmt::format("{} is not final in `{}`", step.source.to_string(), to_text(tree, loop)),
-        "name a loop behind the one that carries it"};
+        "name a loop after the one that carries it"};
   std::optional<Refusal> begins;
   for_each_task(rest, [&](const LoopTask& task, const auto&) {
     const std::vector<bool> start = steps_of_start(task);
@@ -285,7 +286,7 @@ std::optional<Refusal> refuse_copy_of_value(const LoopTree& tree, const StageSte
       if (start[i] && task.body.steps[i].kind == LoopStep::Kind::Read &&
           task.body.steps[i].source == *value)
         begins = Refusal{&codes::kIsState,
-                         fmt::format("%{} begins with {}, before its loops",
+                         fmt::format("%{} begins with {}, which it needs before its loops",
                                      tree.values[task.target].name, step.source.to_string()),
                          "it stays where it is"};
   });
@@ -353,11 +354,10 @@ LoopTree take(const LoopTree& tree, const LoadStep& step) {
 
 namespace {
 
-// Elements along an axis of unknown extent, of which as many are kept as there may be.
+// The most elements along an axis that a buffer can have room for if the extent is not constant.
 constexpr int64_t kMostKept = int64_t{1} << 20;
 
-// The loops that stand around the maker and all readers of a value. The value lives in a turn of
-// them.
+// The loops around the maker and all readers of a value. The value lives in one turn of them.
 std::vector<const Loop*> loops_of_life(const LoopTree& tree, size_t value) {
   std::vector<const Loop*> out = loops_around(tree, maker_of(tree, value));
   for (const LoopRegion& phase : tree.phases)
@@ -373,8 +373,8 @@ std::vector<const Loop*> loops_of_life(const LoopTree& tree, size_t value) {
   return out;
 }
 
-// Whether the sums of a placed reduction may be where the result is: they begin with what is there,
-// and nothing else reads that memory or the sums.
+// Whether the sums of a placed reduction may be in the memory of the result. They must begin with
+// what is there, and nothing else may read that memory or the sums.
 bool begins_in_result(const LoopTree& tree, size_t value) {
   const LoopTask& placed = task_at(tree, maker_of(tree, value));
   if (placed.kind != LoopTask::Kind::Place || sums_dtype(placed) != tree.values[value].dtype)
@@ -423,7 +423,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const KeepStep& step) {
   }
   if (tree.values[*value].panel > 0)
     return Refusal{&codes::kMarked,
-                   fmt::format("%{} is in panels, which are for all instances", step.value),
+                   fmt::format("%{} is in panels, which all instances share", step.value),
                    "leave it in the workspace"};
   const auto around = loops_of_life(tree, *value);
   Expr bytes = static_cast<int64_t>(size_of(tree.values[*value].dtype));
@@ -457,13 +457,13 @@ LoopTree take(const LoopTree& tree, const KeepStep& step) {
 
 namespace {
 
-// How a value is computed a second time.
+// How a value is computed again.
 struct Again {
   size_t value;
-  ItemPlace maker, reader;         // reader: the loop
-  std::vector<const Loop*> loops;  // around the maker, and needed by the copy as well
-  std::vector<const Loop*> met;    // around the maker; the reader runs over their turns itself
-  std::vector<const Loop*> turns;  // around the readers only: the copy is inside their turns
+  ItemPlace maker, reader;         // `reader` is the loop
+  std::vector<const Loop*> loops;  // loops around the maker that the copy needs too
+  std::vector<const Loop*> met;    // loops around the maker over whose turns the reader runs itself
+  std::vector<const Loop*> turns;  // loops around the readers only; the copy stands in their turns
 };
 
 bool same_turns(const Loop& a, const Loop& b) {
@@ -501,7 +501,7 @@ size_t reads_of(const LoopRegion& region, size_t value) {
   return out;
 }
 
-// Removes an item, and the loops that contained nothing else.
+// Removes an item, and the loops that have become empty.
 void remove_item(LoopTree& tree, ItemPlace place) {
   while (!place.items.empty()) {
     LoopRegion& region = region_of(tree, place);
@@ -544,8 +544,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const AgainStep& step) {
       std::any_of(task.over.begin(), task.over.end(),
                   [&](size_t axis) { return is_cut(around, axis); }))
     return refuse(codes::kIsState,
-                  fmt::format("%{} combines all of what `{}` takes in turns", step.value,
-                              to_text(tree, reader)),
+                  fmt::format("%{} combines the indices of an axis that `{}` takes in turns",
+                              step.value, to_text(tree, reader)),
                   "merge the loops instead");
   for (const Loop* loop : copy.loops) {
     if (loop->bounds)
@@ -566,7 +566,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const AgainStep& step) {
                     fmt::format("%{} reads {}, which the kernel writes", step.value,
                                 tree.tensors[s.source].name),
                     "leave it where it is computed");
-  // What the copy reads must be available, and not made by loops that are not copied.
+  // What the copy reads must exist where it stands, so loops that are not copied must not make it.
   std::set<size_t> inside;
   for (const auto* list : {&copy.loops, &copy.met})
     for (const Loop* loop : *list) inside.merge(values_made(loop->body));

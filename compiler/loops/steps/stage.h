@@ -1,19 +1,19 @@
-// stage.h — steps on where values come from and where they are kept: `stage`, `load`, `keep`,
-// `again`.
+// stage.h — steps that change where values come from and where they are kept: `stage`, `load`,
+// `keep` and `again`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
 
 namespace braze {
 
-/// `stage x l`: a copy on chip, at the top of l, of what a turn of l reads of tensor x. `stage %v
-/// l`: of what a turn of l reads of a value that is made before, in front of the first that reads
-/// it.
+/// `stage x l`: a task at the top of l copies on chip what a turn of l reads of tensor x. `stage %v
+/// l`: the same for a value that was made before l; the copy stands in front of the first task that
+/// reads it.
 struct StageStep {
   static constexpr std::string_view kName = "stage";
   MadeName source;
   LoopName loop;
-  bool transposed = false;  ///< the last two axes of the copy change places
+  bool transposed = false;  ///< whether the last two axes of the copy change places
   void fields(auto& visit) {
     visit(source);
     visit(loop);
@@ -23,7 +23,7 @@ struct StageStep {
 std::optional<Refusal> legal(const LoopTree& tree, const StageStep& step);
 LoopTree take(const LoopTree& tree, const StageStep& step);
 
-/// `keep %v chip`: the storage in which a value is kept.
+/// `keep %v chip`: chooses the storage of a value.
 struct KeepStep {
   static constexpr std::string_view kName = "keep";
   std::string value;
@@ -49,8 +49,8 @@ struct LoadStep {
 std::optional<Refusal> legal(const LoopTree& tree, const LoadStep& step);
 LoopTree take(const LoopTree& tree, const LoadStep& step);
 
-/// `again %v k`: readers in k compute v themselves, by a copy of its task and of the loops that
-/// only this task needs.
+/// `again %v k`: readers in k compute v themselves. A copy of its task is put there, with the loops
+/// that only this task needs.
 struct AgainStep {
   static constexpr std::string_view kName = "again";
   std::string value;

@@ -15,12 +15,12 @@ namespace braze {
 
 namespace {
 
-// A product or quotient in what is summed, one of whose operands is drawn out.
+// A product or quotient in a summed expression, and its operand that leaves the sum.
 struct Drawn {
-  size_t result;               // of the body: the factor of a dot, or 0
+  size_t result;               // a result of the body: the factor of a dot, or 0
   std::vector<uint32_t> path;  // the steps from the result down to the product
-  uint32_t stays, leaves;      // its operands
-  ElementwiseOp op;            // how it is applied to the sum
+  uint32_t stays, leaves;      // operands of the product
+  ElementwiseOp op;            // how the operand that left is applied to the sum
 };
 
 bool varies(const LoopTree& tree, const LoopBody& body, uint32_t number,
@@ -38,7 +38,8 @@ bool varies(const LoopTree& tree, const LoopBody& body, uint32_t number,
                              [&](uint32_t argument) { return varies(tree, body, argument, axes); });
 }
 
-// Looks through products whose other operands stay, and through one conversion of all of them.
+// Finds such a product. It may stand inside other products, and inside one conversion of all of
+// them.
 std::optional<Drawn> find_drawn(const LoopTree& tree, const LoopTask& task) {
   const LoopBody& body = task.body;
   const auto stays = [&](uint32_t number) { return varies(tree, body, number, task.over); };
@@ -61,7 +62,7 @@ std::optional<Drawn> find_drawn(const LoopTree& tree, const LoopTask& task) {
         out.op = s.op;
         return true;
       }
-      // What is rounded between two products would be rounded otherwise.
+      // A 16-bit product is rounded; without this operand, it would be rounded otherwise.
       if (is_half(s.dtype)) return false;
       for (size_t i = 0; i < (divides ? 1 : s.arguments.size()); ++i) {
         out.path.push_back(s.arguments[i]);
@@ -75,7 +76,7 @@ std::optional<Drawn> find_drawn(const LoopTree& tree, const LoopTask& task) {
   return std::nullopt;
 }
 
-// Copies a step of a body, with its operands, behind the steps of another body.
+// Copies a step of a body, and the steps that it needs, to another body.
 uint32_t copy_step(const LoopBody& from, uint32_t number, LoopBody& to,
                    const std::unordered_map<std::string, Expr>& at) {
   LoopStep s = from.steps[number];
@@ -123,7 +124,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const DrawStep& step) {
   if (!drawn)
     return Refusal{
         &codes::kNotSeparable,
-        fmt::format("{} %{} is a product with a part that does not vary along {}",
+        fmt::format("{} %{} is multiplied or divided by a part that does not vary along {}",
                     task.kind == LoopTask::Kind::Dot ? "no factor of" : "no term of", step.value,
                     join(task.over, ", ", [&](size_t a) { return tree.axes[a].name; })),
         "leave it as it is"};
@@ -152,7 +153,7 @@ LoopTree take(LoopTree tree, const DrawStep& step) {
   const Drawn drawn = find_drawn(tree, task).value();
   const LoopBody with = task.body;
   const DType old = tree.values[value].dtype;
-  // What stays is summed, converted as before. The sum is not rounded before it is read.
+  // What stays is summed, with the same conversions. The sum is not rounded before it is read.
   LoopBody& body = task.body;
   const auto stay = [&](uint32_t number) {
     return convert_to(body, number, with.steps[drawn.path.back()].dtype);
@@ -199,8 +200,7 @@ LoopTree take(LoopTree tree, const DrawStep& step) {
 
 namespace {
 
-// The value of a body where a condition is false: a known number, 0 times a finite number, or
-// anything.
+// The value of a body where the condition is false: a known number, or anything.
 struct Known {
   enum class Kind : uint8_t { Anything, Number } kind = Kind::Anything;
   double number = 0;
@@ -211,7 +211,8 @@ class WhereFalse {
   WhereFalse(const LoopTree& tree, const IndexComparison& condition)
       : tree_(tree), condition_(condition) {}
 
-  /// Visits all tasks of the loop in order, and finds why one of them would change.
+  /// Visits all tasks of the loop in order, and finds a reason why one of them would change
+  /// something.
   std::optional<Refusal> run(const Loop& loop) {
     std::optional<Refusal> out;
     for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
@@ -275,8 +276,8 @@ class WhereFalse {
       }
       case ElementwiseOp::sub:
       case ElementwiseOp::add: {
-        // -inf and a finite extreme; of a running one, bodies use 0 in place of the identity. If
-        // the extreme is not a number, the value that made it so is not a number either.
+        // -inf minus a finite extreme is -inf. (Bodies use 0 in place of the identity of a running
+        // extreme.) If the extreme is NaN, the value that made it NaN makes the sum NaN too.
         const Known a = argument(0), b = argument(1);
         if (s.op == ElementwiseOp::sub && is_infinite(a) && a.number < 0 &&
             is_extreme(body, s.arguments[1]))
@@ -297,7 +298,8 @@ class WhereFalse {
         return {};
       }
       case ElementwiseOp::mul: {
-        // What a sum is made of is finite, as the factors of a dot.
+        // 0 times anything counts as 0, because terms of sums are finite, as the factors of a dot
+        // are.
         const Known a = argument(0), b = argument(1);
         if (a.kind == Known::Kind::Number && b.kind == Known::Kind::Number)
           return known(a.number * b.number);
@@ -320,7 +322,8 @@ class WhereFalse {
   static bool is_infinite(const Known& x) {
     return x.kind == Known::Kind::Number && std::isinf(x.number);
   }
-  // A running extreme, or one from memory that is finite; or a positive multiple of either.
+  // Whether this is a running extreme or a finite one from memory, or a positive multiple of
+  // either.
   bool is_extreme(const LoopBody& body, uint32_t number) const {
     const LoopStep& s = body.steps[number];
     if (s.kind == LoopStep::Kind::Load) return tree_.tensors[s.source].finite;
@@ -333,7 +336,7 @@ class WhereFalse {
     return s.kind == LoopStep::Kind::Read && running_.contains(s.source);
   }
 
-  // Whether a condition cannot hold where the present condition does not.
+  // Whether a condition cannot hold where the condition of the step does not hold.
   bool is_false(const LoopBody& body, uint32_t number) const {
     const LoopStep& s = body.steps[number];
     if (s.kind != LoopStep::Kind::Apply) return false;
@@ -349,7 +352,7 @@ class WhereFalse {
   std::set<size_t> running_;
 };
 
-// The bounds of the loop between which the condition, `axis <= limit` or `axis >= limit`, may hold.
+// The bounds of the loop within which a condition `axis <= limit` or `axis >= limit` may hold.
 struct Limits {
   std::optional<Expr> low, high;
 };
@@ -360,7 +363,7 @@ std::optional<Limits> limits_of(const LoopTree& tree, const IndexComparison& con
   if (condition.kind == Kind::Eq || condition.kind == Kind::Ne) return std::nullopt;
   const bool less = condition.kind == Kind::Lt || condition.kind == Kind::Le;
   const bool strict = condition.kind == Kind::Lt || condition.kind == Kind::Gt;
-  // above <= 0
+  // The condition is `above <= 0`.
   Expr above = less ? condition.left - condition.right : condition.right - condition.left;
   if (strict) above = above + 1;
   const std::string& name = tree.axes[axis].name;
@@ -368,13 +371,13 @@ std::optional<Limits> limits_of(const LoopTree& tree, const IndexComparison& con
   if (!slope || !(slope->is_constant(1) || slope->is_constant(-1))) return std::nullopt;
   const bool up = slope->is_constant(1);
   Expr rest = above.substitute(name, 0);  // axis <= -rest, or axis >= rest
-  // The widest bounds over the turns of other axes.
+  // Bounds must be the widest over the turns of other axes.
   for (size_t other = 0; other < tree.axes.size(); ++other) {
     const std::string& symbol = tree.axes[other].name;
     if (!rest.uses(symbol)) continue;
     const auto by = rest.coefficient_of(symbol);
     if (!by || !by->as_constant()) return std::nullopt;
-    // The least value of rest in a turn.
+    // In a turn, `rest` is least at the end of the axis.
     if (*by->as_constant() < 0) rest = rest.substitute(symbol, end_symbol(tree.axes[other]) - 1);
   }
   if (up) return Limits{{}, 1 - rest};
@@ -413,7 +416,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const SkipStep& step) {
                    fmt::format("the condition does not bound {} by a sum of other indices",
                                tree.axes[loop.levels[0].axis].name),
                    "compare sums of indices"};
-  // Bounds use the turns of the loops around.
+  // Bounds may use only the axes of the loops around.
   const auto around = loops_around(tree, *place);
   for (size_t axis = 0; axis < tree.axes.size(); ++axis)
     for (const auto* e : {&limits->low, &limits->high})

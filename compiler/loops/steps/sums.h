@@ -1,12 +1,13 @@
-// sums.h — steps that leave out a part of sums and loops: `draw`, `skip`.
+// sums.h — steps that take something out of sums and loops: `draw` and `skip`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
 
 namespace braze {
 
-/// `draw %v`: a multiplier or divisor of a factor of the dot that does not vary along the summed
-/// axis is drawn out of the sum, and applied by the readers of v.
+/// `draw %v`: if a factor of the dot (or the terms of the sum) v is multiplied or divided by
+/// something that does not vary along the summed axes, this leaves the sum. The readers of v apply
+/// it.
 struct DrawStep {
   static constexpr std::string_view kName = "draw";
   std::string value;
@@ -16,11 +17,12 @@ std::optional<Refusal> legal(const LoopTree& tree, const DrawStep& step);
 LoopTree take(LoopTree tree, const DrawStep& step);
 
 /// `skip j (j <= i)`: the loop begins and ends where the condition may hold. Turns in which it is
-/// false everywhere must change nothing.
+/// always false must change nothing.
 struct SkipStep {
   static constexpr std::string_view kName = "skip";
   LoopName loop;
-  IndexComparison condition;  ///< over symbols of any range; the symbols of the tree replace them
+  /// Over symbols of any range, in whose place those of the tree are put.
+  IndexComparison condition;
   void fields(auto& visit) {
     visit(loop);
     visit(condition);

@@ -31,10 +31,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const EncloseStep& step) {
              "take this step before the loop has bounds");
     for (const LoopLevel& level : loop.levels)
       if (level.axis == *axis && step.turn % level.turn != 0)
-        refuse(
-            codes::kLevelsDiffer,
-            fmt::format("{} is no multiple of the turns of `{}`", step.turn, to_text(tree, loop)),
-            "take a multiple");
+        refuse(codes::kLevelsDiffer,
+               fmt::format("{} is not a multiple of the turns of `{}`", step.turn,
+                           to_text(tree, loop)),
+               "take a multiple");
   });
   bool placed = false;
   for_each_task(all, [&](const LoopTask& task, const auto&) {
@@ -48,8 +48,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const EncloseStep& step) {
              fmt::format("name {}", tree.axes[task.along[0]].name));
     if (contains(task.over, *axis) || !own)
       refuse(codes::kNotAnAxis,
-             fmt::format("`{}` is not made for each index of {} by itself", to_text(tree, task),
-                         step.axis),
+             fmt::format("`{}` does not make the elements of each index of {} separately",
+                         to_text(tree, task), step.axis),
              "name an axis of everything that the kernel makes");
   });
   if (!placed)
@@ -89,7 +89,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const SeekStep& step) {
                            loop.levels[0].turn == 1 && contains(placed->over, loop.levels[0].axis);
   if (!takes_terms)
     return Refusal{&codes::kIsState,
-                   fmt::format("`{}` does more than to take the terms of one placed reduction, "
+                   fmt::format("`{}` must take the terms of one placed reduction and nothing else, "
                                "one in a turn",
                                to_text(tree, loop)),
                    "name the innermost loop over terms"};

@@ -1,12 +1,13 @@
-// terms.h — steps for reductions whose terms say where they are added: `enclose`, `seek`.
+// terms.h — steps for placed reductions, whose terms say where they are added: `enclose` and
+// `seek`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
 
 namespace braze {
 
-/// `enclose d n`: a parallel loop over turns of n of d stands around all of the kernel. What is
-/// placed along d is that of the turn.
+/// `enclose d n`: puts a parallel loop over turns of n of d around the whole kernel. A turn takes
+/// only the terms that are placed along d within it.
 struct EncloseStep {
   static constexpr std::string_view kName = "enclose";
   std::string axis;
@@ -19,8 +20,9 @@ struct EncloseStep {
 std::optional<Refusal> legal(const LoopTree& tree, const EncloseStep& step);
 LoopTree take(const LoopTree& tree, const EncloseStep& step);
 
-/// `seek l`: of l, the terms of a placed reduction, only the turns are taken that have a place
-/// here. The places of as many terms as a turn of the loop around holds are compared at once.
+/// `seek l`: of the terms of a placed reduction over which l runs, only those are taken that have a
+/// place in the present turn of the loops around. The places of as many terms as a turn of the loop
+/// around l holds are compared at once.
 struct SeekStep {
   static constexpr std::string_view kName = "seek";
   LoopName loop;

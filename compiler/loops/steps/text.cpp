@@ -67,7 +67,7 @@ class StepReader {
  public:
   explicit StepReader(Scanner& scanner) : scanner_(scanner) {}
 
-  // The number of a loop follows a dot; the scanner reads both as one word.
+  // The number of a loop follows a dot. The scanner reads the axis and the number as one word.
   void operator()(LoopName& name) {
     const std::string_view word = scanner_.peek().text;
     const size_t dot = word.rfind('.');

@@ -1,11 +1,12 @@
-// text.h — a schedule: the steps that were taken from a kernel's first tree, as a value and as
-// text.
+// text.h — a schedule: the steps that lead from a kernel's first tree to its last, as a value and
+// as text.
 //
 //   split i 128; split i.2 64; whole i.3; on i grid; on i.2 group; stage x j; ring j 4
 //
 // Loops are named by their axis: `j` is the first loop over j in the order of the tree's text, and
-// j.2 is the second. Names of values begin with %; names of tensors and axes do not. A new kind of
-// step is a struct with its name and fields, `legal` and `take`, and an entry in the list here.
+// `j.2` is the second. Names of values begin with %; names of tensors and axes do not. A new kind
+// of step needs a struct with its name and fields, `legal` and `take`, and an entry in the list
+// below.
 #pragma once
 
 #include <string>
@@ -41,17 +42,17 @@ struct LoopTreeStep {
 };
 using LoopTreeSteps = std::vector<LoopTreeStep>;
 
-/// Reads steps joined by `;`. The text is untrusted.
+/// Reads steps joined by `;`. The text is not trusted.
 LoopTreeSteps parse_steps(std::string_view text, std::string_view file_name);
 LoopTreeSteps parse_steps(Scanner& scanner);
-/// The canonical text, which reads back.
+/// The canonical text; `parse_steps` reads it back.
 std::string to_text(const LoopTreeStep& step);
 std::string to_text(const LoopTreeSteps& steps);
 
 /// Why a step does not apply to this tree; nullopt if it does.
 std::optional<Refusal> legal(const LoopTree& tree, const LoopTreeStep& step);
-/// The tree after legal steps. An illegal step is an error with the code of its refusal; it names
-/// the step, the reason, and what would be legal.
+/// The tree after legal steps. An illegal step throws an error with the code of its refusal. The
+/// error names the step, the reason, and what would be legal.
 LoopTree take(const LoopTree& tree, const LoopTreeStep& step);
 LoopTree take(const LoopTree& tree, const LoopTreeSteps& steps);
 
