@@ -19,13 +19,15 @@ namespace {
 
 // The share of the machine's multiply-add rate that contractions reach.
 constexpr double kContractionEfficiency = 0.8;
-// How much faster matrix units multiply 16-bit numbers.
+// Matrix units multiply 16-bit numbers this much faster than vector units multiply.
 constexpr double kMatrixSpeed = 14;
-// The share of the shorter one of memory time and compute time that the longer one does not hide.
+// The shorter one of memory time and compute time is hidden by the longer one, except for this
+// share.
 constexpr double kNotOverlapped = 0.25;
 
-// The elements of tiles in flight that keep the memory busy for a multiprocessor. With 4.8 TB/s and
-// a latency of 0.6 us, each of 132 must have asked for 20 KiB, at 4 bytes an element.
+// The number of tile elements that must be under way to keep the memory busy for one
+// multiprocessor. With 4.8 TB/s and a latency of 0.6 us, each of 132 multiprocessors must have
+// asked for 20 KiB, and an element has 4 bytes.
 constexpr double kElementsToFill = 5120;
 
 double extent_product(const std::vector<SpaceAxis>& axes) {
@@ -41,8 +43,8 @@ double bytes_of(const Graph& graph, NodeId node) {
          static_cast<double>(size_of(type.dtype));
 }
 
-// The number of accumulators of a GPU's thread that share what is computed of a factor: those along
-// the lanes, and those along the other axes of a tile.
+// How many accumulators of a GPU's thread share what is computed for a factor: along the lanes, and
+// along the other axes of a tile.
 struct RegisterBlock {
   double lanes = 1, rows = 1;
 };
@@ -67,9 +69,8 @@ bool any_uses(const std::vector<Expr>& at, const SpaceAxis& axis) {
                      [&](const Expr& e) { return e.uses(axis.symbol.symbol_name()); });
 }
 
-// The number of operations for an element of a contraction on a GPU, in units of its multiply-adds
-// (2 operations). The cost of computing a factor is divided among the
-// accumulators of a block.
+// The number of operations for one element of a contraction on a GPU. The unit is its multiply-adds
+// (2 operations). The cost of computing a factor is shared by the accumulators of a block.
 double contraction_flops(const LoopForms& forms, const Fusion& fusion, const Space& space,
                          const SpaceTask& task, const Schedule& schedule) {
   const auto lane = static_cast<size_t>(schedule.lane_axis);
@@ -110,11 +111,11 @@ double busy_share(double instances, double tile, const Target& target) {
   return std::min(busy, instances * tile / (cores * kElementsToFill));
 }
 
-// Every instance of a placed reduction compares all places with its own, a vector of places at
-// once, and begins with the value that the terms are added to.
+// Every instance of a placed reduction compares all places with its own, one vector of places at a
+// time, and begins with the value to which the terms are added.
 double placing_flops(const LoopForms& forms, const Fusion& fusion, const Space& space,
                      const Target& target, double instances) {
-  constexpr double kCompareOperations = 4;  // of a vector of places
+  constexpr double kCompareOperations = 4;  // for a vector of places
   const Pass& pass = space.passes[space.placed->pass];
   const PassTrace start = trace(forms, fusion, start_of(forms, pass.reduces.front()));
   return extent_product(space.parallel) * (start.flops + 1) +
@@ -125,7 +126,7 @@ double placing_flops(const LoopForms& forms, const Fusion& fusion, const Space& 
 struct Work {
   double flops = 0, seconds = 0;  // time of computing on the whole machine
   double cached_again = 0;        // bytes of later passes that only the shared cache holds
-  double read_again = 0;  // bytes of later passes that the shared cache does not hold either
+  double read_again = 0;          // bytes of later passes that the shared cache does not hold
 };
 
 Work work_of(const TilingRequest& request, const Space& space, const Schedule& schedule,
@@ -135,7 +136,8 @@ Work work_of(const TilingRequest& request, const Space& space, const Schedule& s
   const Target& target = request.target;
   const bool contraction = schedule.family == "dot";
   const double rows_at_once = std::min(instances, static_cast<double>(target.cores));
-  // What is the same along vectors is computed once. Each thread of a GPU computes it for itself.
+  // On a CPU, what is the same along vectors is computed once. Each thread of a GPU computes it for
+  // itself.
   std::string lane;
   double vectors_a_block = 1;
   if (target.kind == TargetKind::Cpu && schedule.lane_axis >= 0) {
@@ -167,12 +169,12 @@ Work work_of(const TilingRequest& request, const Space& space, const Schedule& s
     work.flops += elements * flops;
     work.seconds += elements * flops / rate;
 
-    double bytes = 0;  // of an element; what is the same for all of a row is read once
+    double bytes = 0;  // bytes of an element; what is the same for a whole row is read once
     for (const MemoryAccess& load : traced.loads)
       if (std::ranges::any_of(pass.inner,
                               [&](const auto& axis) { return any_uses(load.at, axis); }))
         bytes += static_cast<double>(size_of(forms.graph()[load.node].type.dtype));
-    double row_bytes = bytes * extent_product(pass.inner);  // and of rows beside it in a tile
+    double row_bytes = bytes * extent_product(pass.inner);  // also the rows beside it in a tile
     for (const int64_t extent : schedule.tile) row_bytes *= static_cast<double>(extent);
     if (n == 0 || row_bytes <= static_cast<double>(target.l2_bytes)) continue;
     const bool cached = row_bytes * rows_at_once <= static_cast<double>(target.l3_bytes);
@@ -181,27 +183,28 @@ Work work_of(const TilingRequest& request, const Space& space, const Schedule& s
   return work;
 }
 
-// Data that fits into the shared cache is there because of the kernel before, or stays there for
-// its next use. `cached` is what the cache holds besides, and `again` is what it does not hold when
-// it is read again.
+// Data that fits into the shared cache is there already because of the kernel before, or remains
+// there for its next use. `cached` are further bytes that come from the cache, and `again` are
+// bytes that are read again and come from memory.
 double moving_seconds(double bytes, const Target& target, double cached = 0, double again = 0) {
   const double resident = std::min(bytes, static_cast<double>(target.l3_bytes));
   return (resident + cached) / target.cache_bytes_per_second +
          (bytes - resident + again) / target.memory_bytes_per_second;
 }
 
-// What a loop tree makes of passes that reduce and store.
+// What a loop tree makes of the passes of a space.
 struct SeveralPasses {
-  /// Of the passes after the first, those that read again what the first has read: a tree keeps
-  /// what fits, and if it can, it walks once for several passes.
+  /// The share of the passes after the first that really read again what the first has read. A tree
+  /// keeps what fits and may walk once for several passes.
   double read_again = 1;
   double instances = 1, tile = 1;
 };
 
 bool walks_inside(const Pass& pass) { return !pass.inner.empty(); }
 
-// Whether an instance walks several times, stores as it walks, or makes several results, which need
-// not run over the same loops. Only of such kernels some have a tree that no rule serves.
+// Whether the kernel walks several times in an instance, stores while it walks, or has several
+// results, which need not run over the same loops. Only some of these kernels have trees that no
+// rule serves.
 bool may_be_unserved(const Space& space, const Fusion& fusion) {
   return fusion.outputs.size() > 1 || std::ranges::count_if(space.passes, walks_inside) > 1 ||
          std::ranges::any_of(space.passes, [](const Pass& pass) {
@@ -218,7 +221,8 @@ SeveralPasses several_passes(const LoopTree& tree, const Space& space, const Tar
 }
 
 // The cost of a tree that computes the whole fusion. Matrix units multiply `matrix_speed` times as
-// fast as vectors. `small_tiles`: the instances count as if they kept all cores busy.
+// fast as vector units. With `small_tiles`, it is assumed that enough instances keep all cores
+// busy.
 Cost cost_of(const LoopTree& tree, const Graph& graph, const Fusion& fusion, const Target& target,
              double matrix_speed, bool small_tiles) {
   const TreeWork work = work_of(tree, target);
@@ -238,7 +242,8 @@ Cost cost_of(const LoopTree& tree, const Graph& graph, const Fusion& fusion, con
   return cost;
 }
 
-// The tree of products on asynchronous matrix units, or on a CPU; none if they are anything else.
+// The tree of products on asynchronous matrix units, or of products on a CPU. None for other
+// kernels.
 std::optional<LoopTree> products_of(const LoopForms& forms, const Fusion& fusion,
                                     const Space& space, const Target& target) {
   if (target.kind == TargetKind::Cpu) {
@@ -260,8 +265,8 @@ std::optional<LoopTree> products_of(const LoopForms& forms, const Fusion& fusion
   return std::move(out.tree);
 }
 
-// How many times slower than on asynchronous matrix units the products of a fusion are that these
-// units could multiply by themselves, but not in this kernel.
+// How many times slower the products of this kernel are than on asynchronous matrix units, which
+// could multiply them in a kernel of their own, but not in this one.
 double slower_without_copies(const LoopForms& forms, const Fusion& fusion, const Target& target) {
   constexpr double kSlower = 2;
   const bool any = std::ranges::any_of(fusion.nodes, [&](NodeId node) {
@@ -272,8 +277,8 @@ double slower_without_copies(const LoopForms& forms, const Fusion& fusion, const
   return has_asynchronous_dots(target) && any ? kSlower : 1;
 }
 
-// The elements that a tile of scans keeps busy: a core of a CPU walks over whole lines, and all
-// threads of a block share some lines.
+// The number of units of work that scans can keep busy: on a CPU, whole lines, because a core walks
+// over them; on a GPU, tiles that keep a multiprocessor's memory busy.
 double running_instances(const Space& space, const Target& target) {
   const double lines = extent_product(space.parallel);
   if (target.kind != TargetKind::Gpu) return lines;
@@ -292,8 +297,8 @@ std::string Cost::to_string() const {
 std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
                              const Target& target) {
   if (const auto tree = products_of(forms, fusion, space, target)) {
-    // On a GPU at the rate and with the tiles of products that no matrix unit serves: with those
-    // they are compared.
+    // On a GPU, the price is for the rate and the tiles of products without matrix units, because
+    // it is compared with the prices of such products.
     const bool small_tiles = target.kind == TargetKind::Gpu;
     Cost cost = cost_of(*tree, forms.graph(), fusion, target, 1, small_tiles);
     cost.seconds += target.launch_seconds * static_cast<double>(tree->phases.size() - 1);
@@ -321,7 +326,7 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
     work.seconds *= slower_without_copies(forms, fusion, target);
     tile = static_cast<double>(schedule.inner_tile);
     for (const int64_t extent : schedule.tile) tile *= static_cast<double>(extent);
-    // Passes that stand in one loop are dealt to more instances than the schedule of one knows.
+    // Passes that share one loop can be dealt to more instances than the schedule of a space has.
     const bool idle = cost.instances < target.cores;
     if (tree && (work.cached_again + work.read_again > 0 || idle)) {
       const SeveralPasses by_tree = several_passes(*tree, space, target);
@@ -361,14 +366,14 @@ std::variant<Cost, Refusal> estimate_by_tree(const LoopForms& forms, const Fusio
   auto made = tile_loops({forms, fusion, target, "estimate", {}, &relaxed});
   if (auto* refusal = std::get_if<Refusal>(&made)) return std::move(*refusal);
   const auto& tiling = std::get<TreeTiling>(made);
-  // No other form can make this kernel, so the machine must have what the tile program needs.
+  // The tree is the only form of this kernel, so the target must have what its tile program needs.
   if (const auto findings = verify(tiling.tiled.program); !findings.empty())
     return Refusal{&codes::kNoEmission, findings.front().message, ""};
   return cost_of(tiling.tree, forms.graph(), fusion, target, kMatrixSpeed, false);
 }
 
 bool is_cheaper_again(const LoopForms& forms, NodeId dot, const Target& target) {
-  // How many times larger it must be: its factors are read again.
+  // The dot must be this much larger than each factor, because its factors are read again.
   constexpr double kMuchLarger = 4;
   const Graph& graph = forms.graph();
   const auto elements = [&](NodeId node) {

@@ -11,12 +11,12 @@ namespace braze {
 /// A set of nodes that one kernel computes. Values inside that are not outputs never reach memory.
 /// A cheap node may be computed in several Fusions.
 struct Fusion {
-  std::vector<NodeId> nodes;  ///< computed here, in graph order
-  std::vector<NodeId>
-      inputs;  ///< read from memory: graph inputs, constants, outputs of other Fusions
+  std::vector<NodeId> nodes;  ///< computed here, in the order of the graph
+  /// Read from memory: graph inputs, constants, outputs of other Fusions.
+  std::vector<NodeId> inputs;
   std::vector<NodeId> outputs;  ///< written to memory
-  std::vector<NodeId>
-      after;  ///< outputs of other Fusions that must exist before, although they are not read here
+  /// Outputs of other Fusions that must exist before this one runs, but that it does not read.
+  std::vector<NodeId> after;
 };
 
 }  // namespace braze

@@ -9,7 +9,7 @@ namespace braze {
 
 namespace {
 
-constexpr double kMathLength = 18;  // of a math row, in machine rows
+constexpr double kMathLength = 18;  // the length of a math row, in machine rows
 
 // The length of a node's own body. Index maps count, because the inliner walks through them too.
 double own_length(const LoopForm& form) {
@@ -39,7 +39,7 @@ double own_size(const LoopForm& form) {
   return size;
 }
 
-// One place is never too many.
+// A node with one place is never computed too often.
 bool copied_too_often(double places, const LoopForm& form) {
   return places > 1 && places * own_length(form) > kMostCopied;
 }
@@ -52,8 +52,8 @@ bool in_place(const LoopForm& form, const BodyStep& load) {
   return true;
 }
 
-// The places at which nodes are computed. Users come before their operands. Users that read a value
-// in place share one place, and every other user has a place of its own.
+// Counts the places at which nodes are computed. Users must be added before their operands. All
+// users that read a value in place share one place, and every other user has a place of its own.
 class Places {
  public:
   double of(NodeId node) const {
@@ -91,7 +91,7 @@ double inlined_length(const LoopForms& forms, const std::vector<double>& lengths
 double inlined_size(const LoopForms& forms, const std::vector<bool>& inlined, NodeId node) {
   double size = 0;
   Places places;
-  std::set<NodeId, std::greater<>> open{node};  // users before their operands
+  std::set<NodeId, std::greater<>> open{node};  // users come before their operands
   while (!open.empty() && size <= kLargestBody) {
     const NodeId next = *open.begin();
     open.erase(open.begin());

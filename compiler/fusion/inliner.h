@@ -1,9 +1,9 @@
 // inliner.h — evaluates nodes of a Fusion at index expressions, through their loop forms.
 //
-// The inliner walks from a node at given coordinates down to what the kernel reads from memory and
-// to reductions computed before, composing index maps on the way; movement ops vanish into them. A
-// Sink says what the steps become: a tracer counts and records them, the tile emitter makes tile
-// operations.
+// The inliner walks from a node at given coordinates down to what the kernel reads from memory, and
+// to reductions that were computed before. It composes the index maps on the way, so movement ops
+// vanish. A Sink decides what the steps become: a tracer counts and records them, and the builder
+// of loop trees makes bodies of them.
 //
 //   struct Sink {
 //     using Value = ...;
@@ -14,8 +14,8 @@
 //     Value inside(const Conditions&);
 //     Value apply(ElementwiseOp, std::span<const Value>, DType result);
 //     Expr as_index(const Value&, const Expr& extent);  // a symbol for a loaded index, clamped
-//     NodeId origin;  // if there is one: whose row `apply` is
-//     // A value that is there already; asked for those that are wanted unconditionally.
+//     NodeId origin;  // optional: the node whose row `apply` is
+//     // A value that exists already. Asked only for values that are needed without conditions.
 //     std::optional<Value> cached(NodeId node, const std::vector<Expr>& at);
 //   };
 #pragma once
@@ -36,8 +36,8 @@ namespace braze {
 
 using Conditions = std::vector<RangeCondition>;
 
-/// The loop forms of a graph, made when first asked for, and what else of the whole graph every
-/// kernel asks for.
+/// The loop forms of a graph, which are made on demand, and other facts of the whole graph that
+/// every kernel needs.
 class LoopForms {
  public:
   explicit LoopForms(const Graph& graph)
@@ -48,9 +48,9 @@ class LoopForms {
         known_(graph.size()) {}
 
   const Graph& graph() const { return graph_; }
-  /// Knows the names of values.
+  /// Prints the names of values.
   const GraphPrinter& printer() const { return printer_; }
-  /// Those of the graph.
+  /// The symbols of the graph.
   const std::vector<Expr>& symbols() const { return symbols_; }
   /// Null if the node has no loop form.
   const LoopForm* find(NodeId node) const {
@@ -78,7 +78,7 @@ class Inliner {
   Inliner(const LoopForms& forms, const std::vector<bool>& inside, Sink& sink)
       : forms_(forms), inside_(inside), sink_(sink) {}
 
-  /// The value of `node` at `at`, under conditions that hold wherever the value matters.
+  /// The value of `node` at `at`. It matters only where `conditions` hold.
   Value value(NodeId node, const std::vector<Expr>& at, const Conditions& conditions = {}) {
     const LoopForm* form = inside_[node.index] ? forms_.find(node) : nullptr;
     if (form && form->reduces()) return sink_.reduced(node, at, conditions);
@@ -93,14 +93,15 @@ class Inliner {
     return memo_.emplace(std::move(question), result).first->second;
   }
 
-  /// The body of a reduction at result coordinates `at` and reduction coordinates `reduction`.
+  /// The body of a reduction at the coordinates `at` of its result and `reduction` of the reduced
+  /// axes.
   Value reduction_body(NodeId node, const std::vector<Expr>& at,
                        const std::vector<Expr>& reduction) {
     return body(node, *forms_.find(node), at, reduction, {});
   }
 
-  /// For a placed reduction: the index, not clamped, at which the term at `reduction` is added, and
-  /// the value at `at` to which the terms are added.
+  /// For a placed reduction: `place` is the index, not clamped, at which the term at `reduction` is
+  /// added. `start` is the value at `at` to which the terms are added.
   Value place(NodeId node, const std::vector<Expr>& reduction) {
     const Placement& placement = *forms_.find(node)->placement;
     std::unordered_map<std::string, Expr> bindings;
@@ -114,11 +115,11 @@ class Inliner {
     return value(forms_.graph()[node].operands[forms_.find(node)->placement->start], at);
   }
 
-  /// Forgets values. To be called where earlier values went out of scope.
+  /// Forgets all values. Must be called when earlier values are no longer in scope.
   void forget() { memo_.clear(); }
 
  private:
-  // The keys are compared as a whole. If two questions with one hash shared a value, nothing would
+  // Keys are compared as a whole. If two questions with one hash shared a value, nothing would
   // reveal the error.
   struct Question {
     NodeId node;
@@ -192,7 +193,7 @@ class Inliner {
     return values.back();
   }
 
-  // A coordinate "v<k>" is the value of step k, loaded at run time.
+  // A coordinate "v<k>" is the value of step k, which is loaded at run time.
   void bind_loaded_index(const Expr& coordinate, const std::vector<Value>& values,
                          const Expr& extent, std::unordered_map<std::string, Expr>& bindings) {
     if (coordinate.kind() != Expr::Kind::Symbol || coordinate.symbol_name()[0] != 'v') return;

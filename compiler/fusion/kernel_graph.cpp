@@ -9,8 +9,8 @@ namespace braze {
 
 namespace {
 
-// The greatest number of readers of one value that are all tried with each other. Without this
-// bound the search would take the square of their number.
+// All readers of one value are tried with each other only if there are at most this many. Without
+// the bound, the search would take time proportional to the square of their number.
 constexpr size_t kMostReaders = 32;
 
 }  // namespace
@@ -61,7 +61,7 @@ void KernelGraph::make_kernel(NodeId root, const std::vector<bool>& is_root) {
     for (uint32_t i = 0; i < graph_[node].operands.size(); ++i) {
       const NodeId operand = graph_[node].operands[i];
       if (form && std::ranges::find(form->waits_for, i) != form->waits_for.end()) {
-        // A root or a source. Only the kernels of roots must run before.
+        // Such an operand is a root or a source. Only the kernels of roots must run before.
         if (is_root[operand.index]) waited.push_back(operand);
         continue;
       }
@@ -101,7 +101,7 @@ void KernelGraph::add_readers(size_t k, NodeId value, std::vector<NodeId>& roots
     roots.insert(roots.end(), readers.begin(), readers.end());
     return;
   }
-  // The nearest kernels on either side. Roots that are in one kernel by now count once.
+  // The nearest kernels on either side. Roots that are now in one kernel count once.
   const auto add_nearest = [&](auto next, auto end) {
     size_t last = k;
     for (size_t added = 0; next != end && added < kMostReaders / 2; ++next) {
@@ -158,7 +158,7 @@ std::vector<size_t> KernelGraph::between(std::span<const size_t> kernels) const 
       open.push_back(reader);
     });
   }
-  // Readers come after what they read.
+  // In this order, readers come after what they read.
   std::ranges::sort(after, {}, [&](size_t k) { return std::pair(level_[k], k); });
   std::vector<size_t> out;
   for (size_t i = after.size(); i-- > 0;) {
@@ -243,8 +243,8 @@ std::vector<size_t> KernelGraph::order() const {
   std::vector<size_t> order, open, firsts;
   for (size_t k = 0; k < kernels_.size(); ++k)
     if (alive_[k]) firsts.push_back(k);
-  // The order of the graph is kept, whichever kernels merged: values that were written one after
-  // the other are usually used so, and need not live for long.
+  // Keeps the order of the graph, whichever kernels were merged: values that are written one after
+  // the other are usually used in that order, and need not live long then.
   std::ranges::sort(firsts, {}, [&](size_t k) { return kernels_[k].roots.back(); });
   std::vector<bool> entered(kernels_.size()), done(kernels_.size());
   for (const size_t first : firsts) {
@@ -258,11 +258,12 @@ std::vector<size_t> KernelGraph::order() const {
         continue;
       }
       entered[k] = true;
-      // What must run before comes first, so that values that are read need not live so long.
+      // Kernels that must run before are placed directly before their reader, so that the values
+      // which it reads need not live long.
       for (const auto* needed : {&kernels_[k].fusion.inputs, &kernels_[k].fusion.after}) {
         for (size_t i = needed->size(); i-- > 0;) {
           const size_t producer = kernel_of((*needed)[i]);
-          if (producer == kNone || is_empty((*needed)[i])) continue;  // there are no elements
+          if (producer == kNone || is_empty((*needed)[i])) continue;  // it has no elements
           BRAZE_CHECK(!entered[producer] || done[producer],
                       "two kernels need results of each other");
           if (!entered[producer]) open.push_back(producer);

@@ -1,4 +1,4 @@
-// kernel_graph.h — the kernels of a partition under construction, and which of them reads which.
+// kernel_graph.h — the kernels of a partition under construction, and their edges.
 //
 // Every root, a value that must exist in memory, begins as a kernel of its own. The cheap nodes
 // between the roots are computed in each kernel that needs them. Kernels are numbered in the order
@@ -14,11 +14,11 @@
 
 namespace braze {
 
-/// Whether a node is in memory before the program runs: an input, a dense constant, or the place of
-/// the device.
+/// Whether a node is in memory before the program runs: an input, a dense constant, or the position
+/// of the device in its mesh.
 bool is_source(const LoopForms& forms, NodeId node);
-/// Whether no loop computes the node from its operands, because the devices compute it together,
-/// from memory to memory.
+/// Whether no loop can compute the node, because several devices compute it together, from memory
+/// to memory.
 bool is_collective(const LoopForms& forms, NodeId node);
 
 /// A kernel of the partition.
@@ -26,7 +26,7 @@ struct Candidate {
   Fusion fusion;              ///< nodes and inputs in graph order
   std::vector<NodeId> roots;  ///< in graph order
   Cost cost;
-  const Code* refusal = nullptr;  ///< why it merges with no other kernel; it has no cost then
+  const Code* refusal = nullptr;  ///< why it merges with no other kernel; then it has no cost
 };
 
 class KernelGraph {
@@ -42,22 +42,22 @@ class KernelGraph {
   Candidate& operator[](size_t k) { return kernels_[k]; }
   const Candidate& operator[](size_t k) const { return kernels_[k]; }
 
-  /// The kernel that a root is in; kNone for other nodes.
+  /// The kernel that has a node as a root; kNone if the node is no root.
   size_t kernel_of(NodeId root) const { return kernel_of_[root.index]; }
   /// All kernels that compute a node.
   std::vector<size_t> homes(NodeId node) const { return kernels_with(homes_[node.index]); }
-  /// Roots whose first kernels read a root or input.
+  /// The roots whose first kernels read a root or input.
   const std::vector<NodeId>& readers(NodeId value) const { return read_by_[value.index]; }
-  /// Kernels that share an edge or an input with `k`. If many share one value, only those that
-  /// stand nearest in the graph are neighbours.
+  /// The kernels that share an edge or an input with `k`. If many kernels share one value, only
+  /// those nearest in the graph are neighbours.
   std::vector<size_t> neighbours(size_t k) const;
-  /// The kernels through which one of these needs another, in order of their numbers. These cannot
-  /// be one kernel without those.
+  /// The kernels through which one of `kernels` needs another, in the order of their numbers.
+  /// `kernels` can become one kernel only together with these.
   std::vector<size_t> between(std::span<const size_t> kernels) const;
   /// Whether a kernel reads what another one makes.
   bool reads(size_t reader, size_t maker) const;
 
-  /// One kernel in place of these, whose cost is not measured yet.
+  /// The kernel that these kernels would be together. Its cost is not measured yet.
   Candidate united(std::span<const size_t> kernels) const;
   /// Puts `merged` in place of these kernels, and returns its number.
   size_t replace(std::span<const size_t> kernels, Candidate merged);
@@ -70,7 +70,7 @@ class KernelGraph {
   bool is_empty(NodeId node) const { return graph_[node].type.shape.numel().range().max == 0; }
   void add_readers(size_t k, NodeId value, std::vector<NodeId>& roots) const;
   std::vector<size_t> kernels_with(const std::vector<NodeId>& roots) const;
-  /// Whether a root must reach memory if these kernels become one.
+  /// Whether a root must still reach memory if these kernels become one.
   bool leaves(NodeId root, std::span<const size_t> kernels) const;
   template <class Visit>
   void each_reader(size_t k, Visit&& visit) const;
@@ -81,11 +81,12 @@ class KernelGraph {
   std::vector<bool> is_output_;
   std::vector<Candidate> kernels_;
   std::vector<bool> alive_;
-  std::vector<size_t> level_;  // of a kernel: greater than that of every kernel that it reads from
+  // Of a kernel: greater than the level of every kernel from which it reads.
+  std::vector<size_t> level_;
   std::vector<size_t> kernel_of_;           // of a root
-  std::vector<std::vector<NodeId>> homes_;  // of a node: roots whose first kernel computes it
-  std::vector<std::vector<NodeId>>
-      read_by_;                       // of a root or input: roots whose first kernel reads it
+  std::vector<std::vector<NodeId>> homes_;  // of a node: the roots whose first kernels compute it
+  // Of a root or input: the roots whose first kernels read it.
+  std::vector<std::vector<NodeId>> read_by_;
   mutable std::vector<size_t> seen_;  // of a kernel or node: the last search that reached it
   mutable size_t search_ = 0;
 };

@@ -22,23 +22,23 @@ namespace braze {
 
 namespace {
 
-// A value that several kernels need is computed in each of them if it takes at most this many
-// operations for an element.
+// A value that several kernels need is computed in each of them if an element takes at most this
+// many operations.
 constexpr double kCheapFlops = 4;
-// The greatest number of tensors that one kernel reads and writes. Each takes a pointer, and memory
+// The greatest number of tensors that one kernel reads and writes. Each needs a pointer, and memory
 // serves only so many streams at once.
 constexpr size_t kMostTensors = 128;
-// A choice of one out of this many values computes so many values for nothing that those that cost
-// something have kernels of their own.
+// A node that chooses one of so many values for each element would compute the others for nothing.
+// If such values cost something, they have kernels of their own.
 constexpr double kFewChoices = 4;
-// The greatest number of kernels that are tried as one at once.
+// The greatest number of kernels that are tried as one cascade.
 constexpr size_t kMostOfCascade = 16;
-// The worth of what siblings save against what producer and consumer save. It only orders merges,
-// and neither order is better for all graphs: what siblings read together once, each could still
-// read with its own readers, but a value that is stored between two kernels is gone for good where
-// they are one.
+// How much a saving of siblings counts, compared with one of producer and consumer. It only orders
+// the merges, and neither order is better for all graphs. What siblings read together, each of them
+// could still read together with other readers. A value that is stored between two kernels
+// disappears only if these two become one.
 constexpr double kSiblingsFirst = 1, kSiblingsLater = 0.25;
-// Kernels between two, at most, that are tried as one with them.
+// Two kernels are tried together with at most this many kernels between them.
 constexpr size_t kMostBetween = 4;
 
 struct Merge {
@@ -68,7 +68,7 @@ class Search {
   void run() {
     if (options_.fuse) merge_all();
   }
-  // Of all kernels together.
+  // The time of all kernels together.
   double seconds() const {
     double out = 0;
     for (size_t k = 0; k < kernels_.size(); ++k)
@@ -151,9 +151,9 @@ class Search {
 
   // --- Values that are computed again ---------------------------------------------------------
 
-  // A dot that is much larger than its factors, and values that are made of it, need not be in
-  // memory: each kernel that reads them computes them again. Kernels that do so share as much of
-  // it as they can. All that is connected by such values is judged at once.
+  // A dot that is much larger than its factors, and values that are made from it, need not be in
+  // memory: each kernel that reads them can compute them again. Such kernels share as much of this
+  // work as they can. All kernels that are connected by such values are judged at once.
   std::vector<bool> roots_with_remade() {
     std::vector<bool> root = roots();
     if (!options_.fuse || options_.precision == Precision::Strict) return root;
@@ -196,7 +196,7 @@ class Search {
         remade[i] = made_of[i] || inputs.empty();
       }
     }
-    // Others than these and those that reduce them must not need the values.
+    // Such a value may be read only by values of the same kind, and by reductions of them.
     for (size_t i = graph_.size(); i-- > 0;) {
       if (!remade[i] || forms_.find(NodeId(i))->is_dot) continue;
       remade[i] = std::ranges::all_of(first.readers(NodeId(i)), [&](NodeId reader) {
@@ -215,7 +215,8 @@ class Search {
     return form && form->is_dot;
   }
 
-  // Values that are computed again, with those that the same kernels read, and these.
+  // Groups of values to compute again, with the roots that read them. Values are in one group if
+  // some kernel reads both.
   std::vector<Remaking> connected(const KernelGraph& first, const std::vector<bool>& remade) const {
     std::vector<Remaking> out;
     std::vector<bool> seen(graph_.size());
@@ -244,10 +245,10 @@ class Search {
     return out;
   }
 
-  // Puts kernels together as far as the machine can run them, in the order of the graph: the roots
-  // of each.
+  // Unites kernels, in the order of the graph, as far as the machine can run the results. Returns
+  // the roots of each united kernel.
   std::vector<std::vector<NodeId>> group(KernelGraph& kernels, const std::vector<NodeId>& roots) {
-    // With what stands between them.
+    // Unites the kernels of these roots with the kernels between them.
     const auto join = [&](std::vector<NodeId>& nodes) {
       std::vector<size_t> list;
       for (const NodeId node : nodes) list.push_back(kernels.kernel_of(node));
@@ -288,21 +289,21 @@ class Search {
     measure(merged);
     kernels.replace(list, std::move(merged));
   }
-  // Infinite, if there can be no such kernel.
+  // The cost of the kernel that has the root; infinite if there can be no such kernel.
   double cost_of(const KernelGraph& kernels, NodeId root) {
     Candidate kernel = kernels[kernels.kernel_of(root)];
     measure(kernel);
     return kernel.refusal ? std::numeric_limits<double>::infinity() : kernel.cost.seconds;
   }
 
-  // The node that makes up most of the body of `node` and can be computed elsewhere.
+  // The operand that makes up most of the body of `node` and can be computed elsewhere.
   std::optional<NodeId> largest_part(NodeId node, const std::vector<bool>& inlined,
                                      const std::vector<double>& sizes) const {
     std::optional<NodeId> largest;
     for (NodeId operand : graph_[node].operands)
       if (inlined[operand.index] && (!largest || sizes[operand.index] > sizes[largest->index]))
         largest = operand;
-    // Through index maps to the value that is computed.
+    // Walks through index maps to the value that is computed.
     while (largest && !computes(*forms_.find(*largest))) {
       const auto& operands = graph_[*largest].operands;
       if (operands.empty() || !inlined[operands[0].index]) return std::nullopt;
@@ -311,8 +312,8 @@ class Search {
     return largest;
   }
 
-  // Whether a node gives the rows of a value a multiple of 16 bytes, as asynchronous copies ask
-  // for.
+  // Whether a node pads a value so that its rows become multiples of 16 bytes, as asynchronous
+  // copies require.
   bool aligns_rows(NodeId node) const {
     const auto is_whole = [&](NodeId value) {
       const TensorType& type = graph_[value].type;
@@ -322,9 +323,10 @@ class Search {
     };
     return graph_[node].as<PadOp>() && is_whole(node) && !is_whole(graph_[node].operands[0]);
   }
-  // What a product on matrix units reads from memory because its factor was written in another form
-  // for it. These units read tf32 along the contracted axis only, and rows of whole 16 bytes, so an
-  // index map in place of the value would keep the product from them.
+  // The value that a product on matrix units should read from memory, because its factor was
+  // written in another form for this. These units read tf32 only along the contracted axis, and
+  // rows of multiples of 16 bytes. An index map in place of the value would prevent the product
+  // from using them.
   std::optional<NodeId> packed(NodeId factor, NodeId user) const {
     const auto* dot = graph_[user].as<DotOp>();
     if (!live_[user.index] || !dot || !has_asynchronous_dots(target_)) return std::nullopt;
@@ -339,7 +341,7 @@ class Search {
       factor = graph_[factor].operands[0];
     return aligns_rows(factor) ? std::optional(factor) : std::nullopt;
   }
-  // Whether a kernel makes a factor that the product in the other kernel reads from memory.
+  // Whether one kernel makes a factor that a product in the other kernel should read from memory.
   bool packs(const Candidate& producer, const Candidate& consumer) const {
     return std::ranges::any_of(consumer.fusion.nodes, [&](NodeId user) {
       return std::ranges::any_of(graph_[user].operands, [&](NodeId operand) {
@@ -363,9 +365,8 @@ class Search {
     return count;
   }
 
-  // Values that a user reads more often than they have elements: those that are broadcast or
-  // gathered, the factors of contractions, the parts of a concatenation of many, and the indices
-  // that place terms.
+  // Values that a user reads more often than they have elements: broadcast or gathered values,
+  // factors of contractions, parts of a concatenation of many, and the indices that place terms.
   std::vector<bool> spread_values() const {
     const auto most = [](const std::vector<Expr>& extents) {
       double product = 1;
@@ -379,9 +380,9 @@ class Search {
       if (form->placement)
         spread[graph_[NodeId(i)].operands[form->placement->indices].index] = true;
       double reads = most(form->domain) * most(form->reduction);
-      // Every term of a placed reduction has one place.
+      // Each term of a placed reduction has one place.
       if (form->placement) reads /= std::max(most({form->domain[form->placement->axis]}), 1.0);
-      // A scan reads an element once.
+      // A scan reads each element once.
       if (form->running) reads /= std::max(most(form->reduction), 1.0);
       for (const BodyStep& step : form->body) {
         if (step.kind != BodyStep::Kind::Load) continue;
@@ -399,8 +400,8 @@ class Search {
                        [](const BodyStep& s) { return s.kind == BodyStep::Kind::Apply; });
   }
 
-  // Values that a contraction reads again and again. If they were computed inside it, they would be
-  // computed as often. As kernels of their own they can join the kernel that makes their operands.
+  // Values that a contraction reads several times. Inside the contraction they would be computed as
+  // often. As kernels of their own they can join the kernel that makes their operands.
   std::vector<bool> reread_values() const {
     std::vector<bool> reread(graph_.size());
     for (size_t i = 0; i < graph_.size(); ++i) {
@@ -409,7 +410,7 @@ class Search {
       for (const BodyStep& step : form->body) {
         if (step.kind != BodyStep::Kind::Load || !leaves_axis_out(*form, step)) continue;
         NodeId operand = graph_[NodeId(i)].operands[step.operand];
-        // Through index maps to the value that is computed.
+        // Walks through index maps to the value that is computed.
         while (!is_source(operand) && forms_.find(operand) && !forms_.find(operand)->reduces() &&
                !computes(*forms_.find(operand)) && !graph_[operand].operands.empty())
           operand = graph_[operand].operands[0];
@@ -435,7 +436,7 @@ class Search {
     return unused('d', form.domain) || unused('r', form.reduction);
   }
 
-  // The cost of a kernel, or the reason why it cannot be one.
+  // Sets the cost of a kernel, or the reason why it cannot be one kernel.
   void measure(Candidate& kernel, std::string* detail = nullptr) {
     if (kernel.fusion.outputs.empty()) {
       kernel.refusal = &reasons::kEmpty;
@@ -458,7 +459,7 @@ class Search {
 
   Merge try_merge(std::span<const size_t> kernels) {
     ++tried_;
-    Cost apart;  // the sums of all
+    Cost apart;  // sums over the kernels
     double most_instances = 0;
     for (const size_t k : kernels) {
       const Candidate& kernel = kernels_[k];
@@ -492,9 +493,9 @@ class Search {
             saving};
   }
 
-  // The kernels between a dot and the dots that its factors are made of, including itself, and
-  // those that reduce the same values. Such a cascade saves time as a whole or not at all. The list
-  // is empty if there is no other dot.
+  // The kernels of a cascade: those between `dot` and the dots from which its factors are made, the
+  // kernels of these dots, and those that reduce the same values. A cascade saves time as a whole
+  // or not at all. The list is empty if there is no other dot.
   std::vector<size_t> cascade_of(NodeId dot) const {
     std::set<size_t> out = {kernels_.kernel_of(dot)};
     bool several = false;
@@ -525,8 +526,8 @@ class Search {
     return {out.begin(), out.end()};
   }
 
-  // A dot whose factor is made, by reductions along the axis that it sums, from the sums of another
-  // dot.
+  // Merges cascades: a dot whose factor is made from the sums of another dot, by reductions along
+  // the axis that it sums.
   void merge_cascades() {
     for (size_t i = 0; i < graph_.size(); ++i) {
       const NodeId node(i);
@@ -543,7 +544,7 @@ class Search {
     }
   }
 
-  // Two kernels as one; where one needs the other through a few more, with these.
+  // Tries two kernels as one or, if one needs the other through a few more, all of these as one.
   Merge try_pair(Pair pair, std::vector<size_t>& tried) {
     tried = {pair.first, pair.second};
     Merge merge = try_merge(tried);
@@ -556,16 +557,17 @@ class Search {
     return all.merged ? std::move(all) : std::move(merge);
   }
 
-  // Merges wait in order of what they save for each kernel that there is less; of equal ones, the
+  // Merges wait in the order of what they save for each kernel that disappears. Among equals, the
   // oldest kernels come first.
   void merge_all() {
-    // A cascade rounds its sums in another way than the graph says.
+    // A cascade rounds its sums at other places than the graph says.
     if (options_.precision != Precision::Strict) {
       for (const std::vector<NodeId>& group : groups_) unite(kernels_, group);
       merge_cascades();
     }
-    using Rank = std::pair<double, std::vector<size_t>>;  // what the merge costs, and of whom it is
-    std::map<Rank, std::optional<Candidate>> waiting;     // none: not priced yet
+    // The negated saving of a merge, and its kernels.
+    using Rank = std::pair<double, std::vector<size_t>>;
+    std::map<Rank, std::optional<Candidate>> waiting;  // nullopt: not priced yet
     std::map<Pair, double> savings;
     const auto rank = [&](Pair pair, double saving, std::vector<size_t> tried) {
       saving /= static_cast<double>(tried.size() - 1);
@@ -583,10 +585,10 @@ class Search {
       savings[pair] = merge.saving;
       waiting.emplace(rank(pair, merge.saving, std::move(tried)), *std::move(merge.merged));
     };
-    // What a kernel that was just merged of `parts` saves with another one is at most what these
-    // saved with it, so that it is priced only when nothing else saves more: of many kernels that
-    // are alike, few are. A part that was refused may fit together with the others, for example if
-    // these stood between, but axes that differ still do.
+    // A kernel that was merged of `parts` saves, together with another kernel, at most what the
+    // parts saved with it. It is therefore priced only when no other merge saves more; of many
+    // equal kernels, few are priced. If a part was refused, it may fit together with the others
+    // (for example if these stood between), unless it was refused because axes differ.
     const auto consider_again = [&](size_t other, size_t merged, std::span<const size_t> parts) {
       const Pair pair{other, merged};
       const bool siblings = !kernels_.reads(merged, other) && !kernels_.reads(other, merged);
@@ -620,7 +622,8 @@ class Search {
     while (!waiting.empty()) {
       auto best = waiting.extract(waiting.begin());
       const std::vector<size_t>& kernels = best.key().second;
-      // Since this was tried, other merges may have taken one of them or closed a path.
+      // Since this merge was tried, other merges may have taken one of its kernels or closed a
+      // cycle.
       if (!std::ranges::all_of(kernels, [&](size_t k) { return kernels_.alive(k); })) continue;
       if (!best.mapped() || !kernels_.between(kernels).empty()) {
         if (kernels.size() == 2) consider({kernels[0], kernels[1]});
@@ -689,10 +692,11 @@ class Search {
   Prices& prices_;
   double siblings_;
   size_t tried_ = 0;
-  std::vector<std::vector<NodeId>> groups_;  // roots of kernels that compute values again
+  std::vector<std::vector<NodeId>> groups_;  // roots of each kernel that computes values again
   KernelGraph kernels_;
-  std::map<Pair, Merge> refused_;             // verdicts on neighbours that stay separate
-  std::map<NodeId, Merge> refused_cascades_;  // by root: of the first cascade in which it was tried
+  std::map<Pair, Merge> refused_;  // verdicts on neighbours that remain apart
+  // By root: the verdict on the first cascade in which it was tried.
+  std::map<NodeId, Merge> refused_cascades_;
 };
 
 std::string node_text(const Graph& graph, NodeId node) {

@@ -1,9 +1,9 @@
 // partition.h — divides a graph into Fusions.
 //
-// Search: every value that has to exist somewhere (results of reductions, outputs, values too
-// costly to compute in each of their users) begins as a kernel of its own, with the cheap nodes
-// between computed inside their users. Then kernels merge, the pair that saves most estimated time
-// first, as long as a merge is legal and saves time. The search knows no op.
+// Search: every value that must exist in memory (results of reductions, outputs, values too costly
+// to compute in each of their users) begins as a kernel of its own, and the cheap nodes between are
+// computed inside their users. Then kernels merge, in the order of the time that a merge saves, as
+// long as merges are legal and save time. The search knows no op.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ namespace braze {
 struct EdgeReason {
   NodeId producer, consumer;
   const Code* code = nullptr;
-  std::string detail;  ///< the costs compared, or what stands in the way
+  std::string detail;  ///< the costs compared, or what prevents it
 };
 
 struct Partition {
@@ -31,13 +31,13 @@ struct Partition {
   std::vector<Cost> costs;  ///< of each Fusion
   std::vector<EdgeReason> edges;
   // How much the search did.
-  size_t tried = 0;   ///< pairs of kernels
-  size_t priced = 0;  ///< kernels whose cost was computed; equal ones count once
+  size_t tried = 0;   ///< pairs of kernels that were tried
+  size_t priced = 0;  ///< kernels whose cost was computed; equal kernels count once
 };
 
 struct PartitionOptions {
-  bool fuse = true;     ///< false: every node that computes is a kernel of its own
-  bool by_cost = true;  ///< false: everything that can be one kernel is one, even if it is slower
+  bool fuse = true;     ///< false: every node that computes something is a kernel of its own
+  bool by_cost = true;  ///< false: whatever can be one kernel becomes one, even if it is slower
   /// Unless strict, values that are only summed may be rounded elsewhere.
   Precision precision = Precision::Standard;
 };
@@ -45,7 +45,7 @@ struct PartitionOptions {
 Partition partition(const LoopForms& forms, const Target& target,
                     const PartitionOptions& options = {});
 
-/// Kernels with their nodes, costs, and the reason of every edge.
+/// The kernels with their nodes and costs, and the reason of every edge.
 std::string to_text(const Graph& graph, const Partition& partition);
 
 }  // namespace braze

@@ -14,15 +14,15 @@ namespace braze {
 
 namespace {
 
-constexpr uint32_t kNowhere = UINT32_MAX - 1;   // an input that nothing has read yet
-constexpr uint64_t kMade = 0x9e3779b97f4a7c15;  // parts what is made from what is loaded
+constexpr uint32_t kNowhere = UINT32_MAX - 1;   // an input that no node has read yet
+constexpr uint64_t kMade = 0x9e3779b97f4a7c15;  // separates what is made from what is loaded
 
 // Whether the two are computed in the same way. The values of constants do not change a cost.
 bool same_form(const Node& a, const Node& b) {
   return a.type == b.type && ((a.as<ConstantOp>() && b.as<ConstantOp>()) || a.op == b.op);
 }
 
-// Gives numbers from 0 on, the same number to equal things.
+// Gives numbers from 0 on. Equal things have the same number.
 template <class Equal>
 class Numbers {
  public:
@@ -68,8 +68,8 @@ void Prices::number_nodes() {
   }
 }
 
-// The nodes in an order that does not depend on their numbers, but for those that are made alike:
-// kernels that join the same parts in another order have one price.
+// The nodes in an order that depends on how they are made and not on their numbers, so that kernels
+// that join the same parts in another order have one price.
 std::vector<NodeId> Prices::ordered(const Fusion& fusion) {
   for (NodeId input : fusion.inputs) made_[input.index] = loaded_[input.index];
   for (NodeId node : fusion.after) made_[node.index] = 0;
@@ -90,7 +90,7 @@ Prices::Key Prices::key_of(const Fusion& fusion, const std::vector<NodeId>& node
   for (NodeId input : fusion.inputs) place_[input.index] = kNowhere;
   // Waiting costs nothing.
   for (NodeId node : fusion.after) place_[node.index] = UINT32_MAX;
-  uint32_t next = count;  // inputs are numbered as they are first read
+  uint32_t next = count;  // inputs are numbered in the order in which they are first read
   for (NodeId node : nodes) {
     const std::vector<NodeId>& operands = graph_[node].operands;
     key.push_back(computed_[node.index]);
@@ -125,7 +125,7 @@ Price Prices::of(const Fusion& fusion) {
   return {price.refusal, nodes[price.first.index], nodes[price.second.index], {}, price.why};
 }
 
-// Whether a dot's factor, or what is reduced, is made of another dot's sums.
+// Whether a factor of a dot, or the operand of a reduction, is made from another dot's sums.
 bool Prices::is_cascade(const Fusion& fusion) const {
   std::set<NodeId> made_of_dots;
   for (NodeId node : fusion.nodes) {
@@ -150,7 +150,7 @@ Price Prices::find(const Fusion& fusion) const {
     price.why = std::get<Refusal>(by_tree).why;
     return price;
   }
-  // Scans along axes that one loop cannot walk are not one kernel.
+  // If one loop cannot walk the axes of all scans, these are not one kernel.
   if (std::get<Space>(found).running && !serves_scans(build_loops(forms_, fusion, "price")))
     return {&reasons::kRunning, fusion.nodes.front(), fusion.nodes.back()};
   const auto cost = estimate(forms_, fusion, std::get<Space>(found), target_);

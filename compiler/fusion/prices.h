@@ -1,7 +1,7 @@
-// prices.h — the costs of kernels, where equal kernels are priced once.
+// prices.h — the costs of kernels. Equal kernels are priced once.
 //
-// Layers that repeat make kernels that differ only in their nodes. A price is kept by structure:
-// ops, types and edges, which are compared as a whole.
+// Layers that repeat make kernels that differ only in their nodes. A price is kept for each
+// structure (ops, types and edges); structures are compared as a whole.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,11 @@ struct Price {
 
 class Prices {
  public:
-  /// `relaxed` are nodes that may take another form if that is faster for cascades of dots.
+  /// `relaxed` says, for each node, whether it may take another form that is faster in cascades of
+  /// dots.
   Prices(const LoopForms& forms, const Target& target, const std::vector<bool>& relaxed);
 
-  /// For a Fusion that has outputs.
+  /// The price of a Fusion that has outputs.
   Price of(const Fusion& fusion);
   /// The number of kernels whose cost was computed.
   size_t looked_at() const { return known_.size(); }
@@ -46,10 +47,10 @@ class Prices {
   const Graph& graph_;
   const Target& target_;
   const std::vector<bool>& relaxed_;
-  std::vector<uint32_t> computed_;  // of a node: the number of its op, attributes and type
-  std::vector<uint32_t> loaded_;    // of a node: the number of its type
-  std::vector<uint64_t> made_;      // of a node in the Fusion at hand: a hash of how it is made
-  std::vector<uint32_t> place_;     // of a node: where it stands in the order of that Fusion
+  std::vector<uint32_t> computed_;  // of a node: a number for its op, attributes and type
+  std::vector<uint32_t> loaded_;    // of a node: a number for its type
+  std::vector<uint64_t> made_;      // of a node in the present Fusion: a hash of how it is made
+  std::vector<uint32_t> place_;     // of a node: its position in the order of that Fusion
   // Prices name nodes by their position in that order.
   std::map<Key, Price> known_;
 };

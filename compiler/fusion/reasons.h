@@ -6,14 +6,15 @@
 namespace braze::reasons {
 
 // Fused.
-inline constexpr Code kFused{"fused", ErrorKind::Unsupported,
-                             "Producer and consumer are one kernel: it is estimated faster."};
+inline constexpr Code kFused{
+    "fused", ErrorKind::Unsupported,
+    "Producer and consumer are one kernel, which is estimated to be faster."};
 inline constexpr Code kInlined{
     "inlined", ErrorKind::Unsupported,
     "The producer is only an index map or a cheap body, computed inside the consumer."};
-inline constexpr Code kRecomputed{
-    "recomputed", ErrorKind::Unsupported,
-    "The producer is computed again inside this consumer: cheaper than a round trip to memory."};
+inline constexpr Code kRecomputed{"recomputed", ErrorKind::Unsupported,
+                                  "The producer is computed again inside this consumer, which is "
+                                  "cheaper than a round trip to memory."};
 // Not fused: cannot be.
 inline constexpr Code kPlaced{"placed", ErrorKind::Unsupported,
                               "A reduction that places its terms by loaded indices cannot share "
@@ -53,8 +54,9 @@ inline constexpr Code kPacked{
 inline constexpr Code kParallelism{
     "parallelism", ErrorKind::Unsupported,
     "The fused kernel has too few independent instances to fill the machine."};
-inline constexpr Code kCost{"cost", ErrorKind::Unsupported,
-                            "The fused kernel is estimated slower than the two apart."};
+inline constexpr Code kCost{
+    "cost", ErrorKind::Unsupported,
+    "The fused kernel is estimated to be slower than the two kernels apart."};
 inline constexpr Code kNotAsked{"not-asked", ErrorKind::Unsupported,
                                 "Fusion is switched off for this compilation."};
 // Not an edge between kernels.

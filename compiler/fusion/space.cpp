@@ -29,8 +29,8 @@ double operation_cost(ElementwiseOp op) {
 
 namespace {
 
-// Records what an evaluation accesses. A value knows whether it varies along the innermost loop,
-// because a value that does not vary is computed once, outside of the loop.
+// Records what an evaluation accesses. Each value knows whether it varies along the innermost loop;
+// a value that does not is computed once outside the loop.
 class Tracer {
  public:
   struct Value {
@@ -72,8 +72,8 @@ class Tracer {
     return std::nullopt;
   }
 
-  std::span<const SharedValue> kept;  // values that need no computing
-  std::string_view loop;  // symbols of the innermost loop begin with this; empty: no loop
+  std::span<const SharedValue> kept;  // values that need not be computed
+  std::string_view loop;              // prefix of the symbols of the innermost loop; empty: no loop
 
   std::vector<MemoryAccess> loads;
   std::vector<std::pair<NodeId, std::vector<Expr>>> reductions;
@@ -100,14 +100,14 @@ class Tracer {
   int loaded_ = 0;
 };
 
-// A node whose axes must be found in the space: a reduction inside, or an output.
+// A node whose axes must be found in the space: a reduction of the Fusion, or an output.
 struct Anchor {
   NodeId node;
   bool reduces = false;
-  const RunningAxis* running = nullptr;  // of a scan
-  std::vector<int> domain;               // axis ids; -1 for extents of 1
-  std::vector<int> reduction;            // axis ids
-  int level = 0;                         // number of passes that come before
+  const RunningAxis* running = nullptr;  // if it is a scan: its axis and direction
+  std::vector<int> domain;               // numbers of axes; -1 for extents of 1
+  std::vector<int> reduction;            // numbers of axes
+  int level = 0;                         // number of passes that must come before
   std::vector<MemoryAccess> loads;
 };
 
@@ -153,7 +153,7 @@ class SpaceFinder {
     const LoopForm* form = forms_.find(node);
     anchor.reduces = form && form->reduces();
     if (form && form->running) anchor.running = &*form->running;
-    // No loop runs over the places of a placed reduction. One loop runs over the axis of a scan.
+    // A placed reduction needs no loop over its places. A scan needs one loop, over its axis.
     const std::optional<size_t> own = anchor.running ? anchor.running->axis : placed_axis(anchor);
     const Shape& shape = forms_.graph()[node].type.shape;
     for (size_t axis = 0; axis < shape.rank(); ++axis)
@@ -192,8 +192,8 @@ class SpaceFinder {
     return form && form->placement ? std::optional(form->placement->axis) : std::nullopt;
   }
 
-  // A placed reduction walks all of its terms for a block of places. No loop of another reduction
-  // does that.
+  // A placed reduction walks all of its terms for a block of places, which the loops of other
+  // reductions do not.
   bool placed_alone() {
     const auto placed = std::find_if(anchors_.begin(), anchors_.end(),
                                      [&](const Anchor& a) { return placed_axis(a).has_value(); });
@@ -205,7 +205,8 @@ class SpaceFinder {
     return true;
   }
 
-  // A scan's loop runs in one direction, and the value that it carries is read in the same turn.
+  // The loop of a scan runs in one direction, and the value that it carries is read in the same
+  // turn.
   bool running_together() {
     const auto scan =
         std::find_if(anchors_.begin(), anchors_.end(), [](const Anchor& a) { return a.running; });
@@ -222,8 +223,8 @@ class SpaceFinder {
     return true;
   }
 
-  // Traces every anchor. Where an anchor reads another one without an index map, their axes are the
-  // same.
+  // Traces every anchor. If an anchor reads another one without an index map, they share their
+  // axes.
   bool join_by_demand() {
     if (!placed_alone()) return false;
     for (Anchor& anchor : anchors_) {  // graph order: producers first
@@ -253,8 +254,8 @@ class SpaceFinder {
     return true;
   }
 
-  // Loads that other anchors may have as well: each place once, at axes and at constants. A
-  // coordinate that combines axes cannot be the same in another anchor.
+  // The loads of an anchor that other anchors may share, each place once. Their coordinates are
+  // single axes and constants, since coordinates that combine axes are not the same in two anchors.
   static std::vector<MemoryAccess> plain_loads(std::vector<MemoryAccess> loads) {
     const auto is_plain = [](const Expr& e) {
       const auto symbols = e.symbols();
@@ -270,8 +271,8 @@ class SpaceFinder {
     return loads;
   }
 
-  // Reductions that no value connects run together with those that read the same memory at the same
-  // parallel axes: the mean and the maximum of rows, or the sums of a product's columns.
+  // Two reductions that no value connects share their parallel axes if they read the same memory
+  // along them, as the mean and the maximum of rows do, or the sums of a product's columns.
   void join_by_common_loads() {
     for (size_t i = 1; i < anchors_.size(); ++i) {
       for (size_t j = 0; j < i; ++j)
@@ -297,9 +298,9 @@ class SpaceFinder {
     return false;
   }
 
-  // The axes of the two domains that both loads use at one place. The list is empty unless these
-  // are all axes of a reduction's domain, and no axis is parallel in one reduction and reduced in
-  // another.
+  // The pairs of parallel axes that two loads of one place have in common. The list is empty if one
+  // of the anchors is a reduction whose domain has further axes, or if an axis is parallel in one
+  // reduction and reduced in the other.
   std::vector<std::pair<int, int>> common_axes(const Anchor& a, const MemoryAccess& x,
                                                const Anchor& b, const MemoryAccess& y) {
     const auto within = [](const std::vector<int>& axes, int axis) {
@@ -348,7 +349,8 @@ class SpaceFinder {
     return std::any_of(anchors_.begin(), anchors_.end(), [](const Anchor& a) { return a.reduces; });
   }
 
-  // Without reductions, outputs of one shape are computed side by side, connected or not.
+  // Without reductions, outputs of one shape are computed side by side, even if nothing connects
+  // them.
   void join_outputs_of_equal_shape() {
     if (has_reductions()) return;
     const Anchor& first = anchors_.front();
@@ -430,7 +432,7 @@ class SpaceFinder {
           if (axis >= 0 && !parallel_.contains(root(axis)))
             inner_extents.push_back(extents_[static_cast<size_t>(axis)]);
       }
-      // The terms of a placed reduction are walked in a way of their own.
+      // A placed reduction walks its terms in its own way, so it has a pass of its own.
       const std::string signature =
           (placed_axis(anchor) ? "placed " : "") + join_text(inner_extents);
       const int set =
@@ -496,8 +498,8 @@ class SpaceFinder {
     space.running = true;
   }
 
-  // Passes are in the order of their level. Reductions that are outputs are stored in a last pass
-  // without inner axes, or in the last pass that exists.
+  // Puts the passes in the order of their level. Reductions that are outputs are stored in the last
+  // pass if that only stores and has no inner axes, and otherwise in a new pass of this kind.
   void sort_passes(Space& space) {
     std::vector<size_t> order(space.passes.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -666,8 +668,9 @@ std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fus
     return std::move(tracer.visited);
   };
 
-  // A pass that would compute again what an earlier pass computed reads it instead. Users are
-  // visited before their operands, so the outermost such value is found first and hides the others.
+  // If a pass would compute again what an earlier pass has computed, it reads that instead. Users
+  // are visited before their operands, so the outermost such value is found first and hides the
+  // others.
   std::vector<SharedValue> chosen;
   std::vector<Visit> earlier;
   for (size_t n = 0; n < space.passes.size(); ++n) {

@@ -8,8 +8,8 @@ namespace braze {
 namespace {
 
 LoopTree first_tree(const TilingRequest& request) {
-  const bool special =
-      request.target.kind == TargetKind::Gpu;  // machines with a unit of its own for 2^x
+  // An approximate 2^x pays only on machines that have a unit for it.
+  const bool special = request.target.kind == TargetKind::Gpu;
   return build_loops(request.forms, request.fusion, request.name, request.aliases, request.relaxed,
                      special);
 }

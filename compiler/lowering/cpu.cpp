@@ -1,5 +1,5 @@
-// cpu.cpp — plain tile programs for a CPU: section 5 of docs/ir/languages.md. The lanes of
-// a vector run along the innermost axis; one instance is one sequential task.
+// cpu.cpp — lowers plain tile programs for a CPU: section 5 of docs/ir/languages.md. The lanes of a
+// vector run along the innermost axis. An instance is a sequential task.
 #include <algorithm>
 
 #include "compiler/lowering/lowering.h"
@@ -118,7 +118,7 @@ class CpuLowering : public Lowering {
     define(s.results[0], value);
   }
 
-  // A shift by less than a vector also takes lanes of the vector before. Other shifts move whole
+  // A shift by less than a vector also takes lanes of the vector before. Larger shifts move whole
   // vectors.
   ValueOperand scan_vectors(const TileScanOp& op, const ValueOperand& value, int64_t extent,
                             uint64_t padding) {
@@ -132,7 +132,7 @@ class CpuLowering : public Lowering {
     });
   }
 
-  // Runs `change` on the vectors of every row, in the scan's order.
+  // Runs `change` on the vectors of every row, in the order of the scan.
   template <class Change>
   ValueOperand each_row(const TileScanOp& op, const ValueOperand& value, Change&& change) {
     const ValueType type = type_of(value);
@@ -149,8 +149,8 @@ class CpuLowering : public Lowering {
     return packed(std::move(out), type);
   }
 
-  // Makes every vector, in the order of the scan, from the elements that lie `by` places before its
-  // own and from itself. `first` stands for what lies before the first element.
+  // Makes every vector, in the order of the scan, from itself and the elements that lie `by` places
+  // before its own. `first` stands for elements before the first one.
   template <class Make>
   void shift(const TileScanOp& op, std::vector<ValueOperand>& vectors, int32_t by, uint64_t first,
              Make&& make) {

@@ -1,9 +1,9 @@
-// gpu.cpp — lowers plain tile programs for a GPU: sections 7.3, 7.5 and 10 of
-// docs/ir/languages.md. An instance is a thread block or a cluster of blocks. A layout says which
-// thread of which block holds each element of a tile, and in which register.
+// gpu.cpp — lowers plain tile programs for a GPU: sections 7.3, 7.5 and 10 of docs/ir/languages.md.
+// An instance is a thread block or a cluster of blocks. A layout says which thread of which block
+// holds each element of a tile, and in which register.
 //
-// A tile keeps its axes: the outermost register digit of an axis is an extent of the array, and the
-// innermost register digit of the last axis is the lanes of vector accesses.
+// A tile keeps its axes. The outermost register digit of an axis becomes an extent of the array,
+// and the innermost register digit of the last axis becomes the lanes of vector accesses.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -82,7 +82,8 @@ class GpuLowering : public Lowering {
     return found->second;
   }
 
-  // Along every axis that `part` has, its elements must lie where those of `whole` lie.
+  // Along every axis that both have, the elements of `part` must be in the same threads and
+  // registers as those of `whole`.
   void check_agrees(const ValueType& part, const ValueType& whole, const Statement& s) const {
     for (size_t axis = 0; axis < part.rank() && part.rank() == whole.rank(); ++axis) {
       if (part.extents[axis] == 1 || part.extents[axis] != whole.extents[axis]) continue;
@@ -105,7 +106,7 @@ class GpuLowering : public Lowering {
       if (!operand.is_literal()) check_agrees(tile_[operand.value].type, result_type(s), s);
   }
 
-  // A row that lies in one thread may have any extent, but not every extent is that of a vector.
+  // Whether an extent can be the lanes of a vector. A row in one thread may have any extent.
   static bool is_vector(int64_t extent) {
     return std::has_single_bit(static_cast<uint64_t>(extent)) && extent <= kMostLanes;
   }
@@ -140,8 +141,8 @@ class GpuLowering : public Lowering {
 
   bool padded(const ValueType&, const ValueType&) const override { return false; }
 
-  // If a bound is a multiple of the lanes, and the coordinate's other terms are too, the bound does
-  // not divide a vector.
+  // If a bound and the other terms of the compared coordinate are multiples of the lanes, the bound
+  // never divides a vector.
   Condition per_vector(Condition condition, int32_t lanes) const override {
     const auto begins = [&](const Expr& e) {
       const Expr first = e.substitute("lane", 0);
@@ -158,13 +159,13 @@ class GpuLowering : public Lowering {
     return condition;
   }
 
-  // The number of a thread in its block, or of a block in its cluster.
+  // Threads are numbered in their block, and blocks in their cluster.
   static bool of_block(const Digit& digit) { return digit.resource == Resource::Block; }
   static int64_t number_stride(const Digit& digit) {
     return of_block(digit) ? digit.stride : thread_stride(digit);
   }
-  // In this thread or block, the value of a digit with `extent` values that are `stride` numbers
-  // apart.
+  // The value that a digit has in this thread or block. The digit has `extent` values, which are
+  // `stride` numbers apart.
   Expr number_value(bool block, int64_t stride, int64_t extent) const {
     return mod(floordiv(block ? rank_ : thread_, stride), extent);
   }
@@ -179,7 +180,7 @@ class GpuLowering : public Lowering {
     int64_t weight = 1;
     if (own.lanes > 1) sum += lane_symbol(static_cast<int32_t>(own.lanes));
     weight *= own.lanes;
-    // Digits whose numbers follow each other are combined to one digit.
+    // Digits whose numbers continue each other are combined to one digit.
     for (size_t i = own.spread.size(); i-- > 0;) {
       const bool block = of_block(own.spread[i]);
       const int64_t stride = number_stride(own.spread[i]);
@@ -200,7 +201,7 @@ class GpuLowering : public Lowering {
       std::copy_if(axis.begin(), axis.end(), std::back_inserter(out), is_spread);
     return out;
   }
-  // The digits of the block's threads, or of the cluster's blocks, by their strides.
+  // The digits that belong to the block's threads, or to the cluster's blocks, sorted by stride.
   static std::vector<Digit> numbered(const std::vector<Digit>& digits, bool block) {
     std::vector<Digit> out;
     std::copy_if(digits.begin(), digits.end(), std::back_inserter(out),
@@ -210,7 +211,7 @@ class GpuLowering : public Lowering {
     return out;
   }
 
-  // D5: of all threads that hold an element, one stores it.
+  // D5: of all threads that hold an element, only one stores it.
   Condition single_store(const ValueType& tile) const override {
     const std::vector<Digit> used = spread_digits(tile);
     Condition out = first_of(used, false);
@@ -220,10 +221,11 @@ class GpuLowering : public Lowering {
     return out;
   }
 
-  // Of the threads (blocks) that agree in the digits `used`, the first: all its other digits are 0.
+  // The condition that a thread (or block) is the first of those that agree in the digits `used`:
+  // all of its other digits are 0.
   Condition first_of(const std::vector<Digit>& used, bool block) const {
     Condition out;
-    int64_t next = 1;  // stride of the first digit that was not visited
+    int64_t next = 1;  // the stride of the first digit not visited yet
     const auto skip_to = [&](int64_t stride) {
       if (stride > next)
         out.push_back({number_value(block, next, stride / next), IndexComparison::Kind::Eq, 0});
@@ -247,12 +249,12 @@ class GpuLowering : public Lowering {
     shared_ += (bytes + kSharedAlign - 1) / kSharedAlign * kSharedAlign;
   }
 
-  // Memory through which values may pass between the threads of a block.
+  // Whether values can pass between the threads of a block through this memory.
   static bool passes_values(const Memory& memory) {
     return memory.space != MemorySpace::Parameter || memory.mode != Mode::In;
   }
 
-  // The slots of such memory that were accessed since the last barrier; nullopt: any of them.
+  // The slots of a memory that were accessed since the last barrier; nullopt means any slot.
   using Slots = std::vector<std::optional<Expr>>;
   struct Pending {
     Slots stored, loaded;
@@ -280,7 +282,8 @@ class GpuLowering : public Lowering {
                        [&](const auto& touched) { return may_meet(touched, slot); });
   }
 
-  // D16. A buffer needs no barrier if each of its elements is accessed by one thread only.
+  // D16: inserts the waits and barriers that an access needs. A buffer needs none if each of its
+  // elements is accessed by one thread only.
   void before_access(MemoryId memory, bool store, const std::optional<Expr>& slot) override {
     if (!passes_values(kernel_[memory]) || is_private(memory)) return;
     land(memory, slot);
@@ -289,7 +292,7 @@ class GpuLowering : public Lowering {
     Pending::insert(store ? now.stored : now.loaded, slot);
   }
   void wait_for_threads(MemoryId memory, bool store, const std::optional<Expr>& slot) {
-    // What the previous turn did to memory that a loop declares.
+    // A memory that a loop declares was accessed by the previous turn.
     if (seen_.insert(memory).second && !loops_.empty()) pending_[memory] = Pending::everything();
     const Pending& before = pending_[memory];
     if (may_meet(before.stored, slot) || (store && may_meet(before.loaded, slot))) {
@@ -300,25 +303,25 @@ class GpuLowering : public Lowering {
     }
   }
 
-  // Places to which asynchronous copies may still write. A thread waits for its groups in the order
-  // in which it started them; a barrier then makes them visible to the others.
+  // A place to which asynchronous copies may still write. A thread waits for its groups of copies
+  // in the order in which it started them. A barrier then makes them visible to the other threads.
   struct Copied {
-    MemoryId memory;  // of the tile program
+    MemoryId memory;  // a memory of the tile program
     std::optional<Expr> slot;
     friend bool operator==(const Copied&, const Copied&) = default;
   };
   using Group = std::vector<Copied>;
 
-  // A loop whose turns are being lowered.
+  // A loop whose body is being lowered.
   struct Turns {
-    std::set<std::string> symbols;        // those that differ between turns
+    std::set<std::string> symbols;        // symbols that differ between turns
     std::map<MemoryId, Pending> skipped;  // what is pending if no turn runs
-    std::optional<size_t> copies = {};    // greatest number of groups under way between turns
-    Group targets = {};                   // of the copies
+    std::optional<size_t> copies = {};    // the greatest number of groups under way between turns
+    Group targets = {};                   // where these copies write
   };
 
-  // The accesses of a turn are pending when the next turn begins. Loads of what was stored before
-  // the loop need one barrier in front of it.
+  // The accesses of a turn are still pending when the next turn begins. If the loop loads what was
+  // stored before it, one barrier in front of it suffices.
   void enter_loop(const ForOp& loop) override {
     Turns turns{{loop.symbol}, {}};
     for_each_statement(*loop.body, [&](const Statement& s) {
@@ -362,7 +365,7 @@ class GpuLowering : public Lowering {
     seen_.insert(memory);
     note(memory, within(uniform_slot(at), turns));
   }
-  // The slot, if it is the same in all turns.
+  // The slot if it is the same in all turns; otherwise nullopt.
   static std::optional<Expr> within(const std::optional<Expr>& slot, const Turns& turns) {
     if (!slot) return std::nullopt;
     const auto names = slot->symbols();
@@ -377,7 +380,7 @@ class GpuLowering : public Lowering {
     loops_.pop_back();
     for (Group& group : under_way_)
       for (Copied& copied : group) copied.slot = within(copied.slot, turns);
-    // If no turn ran, what was pending before the loop still is.
+    // If no turn ran, what was pending before the loop is pending after it.
     while (under_way_.size() < turns.copies.value_or(0))
       under_way_.insert(under_way_.begin(), turns.targets);
     for (auto& [memory, pending] : pending_)
@@ -386,8 +389,8 @@ class GpuLowering : public Lowering {
     for (const auto& [memory, before] : turns.skipped) pending_[memory].add(before);
   }
 
-  // Both branches of an `if` begin with the same state, and what either leaves pending is pending
-  // after it.
+  // Both branches of an `if` begin with the same state. What either of them leaves pending is
+  // pending after the `if`.
   struct Branches {
     std::map<MemoryId, Pending> before, after;
     std::vector<Group> under_way;
@@ -405,7 +408,7 @@ class GpuLowering : public Lowering {
 
   // --- Asynchronous copies: D29 -----------------------------------------------------------------
 
-  // Before an access, the copies that may overlap with it must be complete.
+  // Waits for the copies that may overlap with an access.
   void land(MemoryId memory, const std::optional<Expr>& slot) {
     const auto meets = [&](const Group& group) {
       return std::any_of(group.begin(), group.end(), [&](const Copied& copied) {
@@ -423,7 +426,7 @@ class GpuLowering : public Lowering {
     builder_.instruction(Instruction::cp_async_wait, {Expr(static_cast<int64_t>(left))});
     under_way_.erase(under_way_.begin(), under_way_.end() - static_cast<std::ptrdiff_t>(left));
   }
-  // All threads wait alike, and a barrier before the next access makes the copies visible.
+  // Waits for all copies. A barrier before the next access makes them visible.
   void end_copies() {
     for (const Group& group : under_way_)
       for (const Copied& copied : group)
@@ -431,9 +434,9 @@ class GpuLowering : public Lowering {
     wait_for_copies(0);
   }
 
-  // A turn begins while the copies of the turns before it are under way, as many as the copies
-  // before the loop that these turns would have made. Copies in loops further inside end with each
-  // turn.
+  // Notes the copies under way when a turn begins. The copies that stand before the loop are those
+  // that earlier turns would have made; as many stay under way between turns. Copies in inner loops
+  // end with each turn.
   void enter_copies(const ForOp& loop, Turns& turns) {
     const std::vector<Group> groups = copies_of(*loop.body);
     bool inside = false;
@@ -494,7 +497,8 @@ class GpuLowering : public Lowering {
     return at - first;
   }
 
-  // Copies side by side are one group, except for copies to the same memory.
+  // Whether the copy at `at` joins the group. Copies side by side are one group, except copies to
+  // the same memory.
   bool joins(const Group& group, const Region& region, size_t at) {
     if (!is_copy(region, at)) return false;
     const MemoryId target = region.statements[at + 1].as<StoreOp>()->memory;
@@ -520,16 +524,17 @@ class GpuLowering : public Lowering {
       if (is_copy(region, at) || has_copies_inside(region.statements[at])) return true;
     return false;
   }
-  // Branches have no asynchronous copies, since it would not be known which are under way after
-  // them.
+  // Branches have no asynchronous copies, because it would be unknown which copies are under way
+  // after them.
   bool has_copies_inside(const Statement& s) {
     const auto regions = regions_of(s);
     return !s.as<IfOp>() && std::any_of(regions.begin(), regions.end(),
                                         [&](const Region* region) { return has_copies(*region); });
   }
 
-  // Whether the next statement stores what the statement loads, with the same layout, to a buffer,
-  // and nothing else uses it. This is decided once, because loops look ahead.
+  // Whether a load and the store after it are an asynchronous copy: the store puts what was loaded
+  // into a buffer, in the same layout, and nothing else uses the value. This is decided once,
+  // because loops look ahead.
   bool is_copy(const Region& region, size_t at) {
     if (at + 1 >= region.statements.size()) return false;
     const Statement& s = region.statements[at];
@@ -573,7 +578,7 @@ class GpuLowering : public Lowering {
            std::all_of(condition.begin(), condition.end(), whole);
   }
 
-  // One vector at a time. No byte is read of a vector that its condition excludes.
+  // Copies one vector at a time. If its condition is false, no byte of the vector is read.
   void copy(const LoadOp& load, const StoreOp& store, const ValueType& tile) {
     const ValueType type = lower_type(tile);
     const int64_t bytes = type.lanes * static_cast<int64_t>(size_of(type.dtype));
@@ -620,7 +625,7 @@ class GpuLowering : public Lowering {
     builder_.barrier(0, threads_);
     pending_.clear();
   }
-  // The same for all threads of the cluster.
+  // A barrier for all threads of the cluster.
   void cluster_barrier() {
     wait_for_cluster();
     builder_.instruction(Instruction::cluster_arrive);
@@ -628,12 +633,12 @@ class GpuLowering : public Lowering {
     pending_.clear();
   }
 
-  // Memory of the tile program for which every access gives each element to the same thread:
-  // accesses at (base + d_k) with one layout, with bases that are multiples of the tile's extents,
-  // after coordinates that are the same for all threads.
+  // Notes the memory that needs no barriers, because every access gives each element to the same
+  // thread: accesses at (base + d_k) with one layout, with bases that are multiples of the tile's
+  // extents, after coordinates that are the same for all threads.
   void note_private_buffers(const Region& phase) {
     private_.clear();
-    std::map<uint32_t, std::vector<int64_t>> shape;  // of the tiles that access a memory
+    std::map<uint32_t, std::vector<int64_t>> shape;  // extents of the tiles that access a memory
     std::map<uint32_t, bool> shared;
     const auto note = [&](MemoryId memory, const std::vector<Expr>& at, const ValueType& tile) {
       if (!passes_values(tile_[memory])) return;
@@ -667,14 +672,14 @@ class GpuLowering : public Lowering {
           note(store->memory, store->at, tile_[store->value.value].type);
       }
     });
-    // Device memory that is only loaded or only stored passes nothing between threads.
+    // Values cannot pass through device memory that is only loaded or only stored.
     const auto one_way = [&](MemoryId id) {
       return tile_[id].space != MemorySpace::Local && !(loaded.contains(id) && stored.contains(id));
     };
     for (const auto& [memory, is_shared] : shared)
       if (!is_shared || one_way(MemoryId(memory))) private_.push_back(MemoryId(memory));
   }
-  // Whether all elements of an access have this coordinate in common.
+  // Whether this coordinate is the same for all elements of an access.
   bool same_for_all(const Expr& e) const {
     const std::vector<std::string> names = e.symbols();
     return std::none_of(names.begin(), names.end(), [&](const std::string& name) {
@@ -682,8 +687,8 @@ class GpuLowering : public Lowering {
     });
   }
 
-  // Each block of a cluster has its own copy of a buffer, so it must have stored there itself what
-  // it loads.
+  // Each block of a cluster has its own copy of a buffer, so it can load only what it stored
+  // itself.
   void check_buffers(const Region& phase) const {
     const auto check = [&](MemoryId id, const ValueType& tile, const Statement& s) {
       const bool own = std::find(private_.begin(), private_.end(), id) != private_.end();
@@ -710,8 +715,8 @@ class GpuLowering : public Lowering {
                        [&](MemoryId tile) { return memories_[tile.index] == memory; });
   }
 
-  // A place for values that pass between threads. Each exchange has its own place, and only the
-  // turns of a loop share one.
+  // A place through which values pass between threads. Each exchange has its own; only the turns of
+  // a loop share one.
   MemoryId exchange(DType dtype, int64_t count) {
     Memory memory{.name = "exchange",
                   .space = MemorySpace::Local,
@@ -767,7 +772,7 @@ class GpuLowering : public Lowering {
     indices = splat_to(indices, type_of(values));
     const AxisDigits own = digits(tile, axis);
     check_agrees(folded(tile, axis), tile, s);
-    // The winner does not depend on the order, so values that are near are combined first.
+    // The winner does not depend on the order, so the nearest values are combined first.
     std::tie(values, indices) = arg_fold_array(op.is_max, values, indices, axis);
     if (own.lanes > 1) std::tie(values, indices) = arg_fold_lanes(op.is_max, values, indices);
     std::vector<Digit> others = spread_digits(folded(tile, axis));
@@ -796,8 +801,8 @@ class GpuLowering : public Lowering {
     define(s.results[1], indices);
   }
 
-  // L12: along registers of a thread, lanes of a warp or warps of a block. A scan along several of
-  // them goes through shared memory, step by step.
+  // L12: a scan along registers of a thread, lanes of a warp or warps of a block. A scan along
+  // several of these goes through shared memory, step by step.
   void lower_scan(const TileScanOp& op, const Statement& s) override {
     const ValueOperand value = mapped(op.operand);
     const ValueType& tile = tile_[op.operand.value].type;
@@ -826,8 +831,7 @@ class GpuLowering : public Lowering {
     return builder_.regroup(scan_array(op, builder_.regroup(value, scalars), axis), type);
   }
 
-  // Whether the value of the digit in this thread is at least `n`, counted in the order of the
-  // scan.
+  // Whether the digit's value in this thread is at least `n`, counted in the direction of the scan.
   ValueOperand at_least(const TileScanOp& op, const Digit& digit, int64_t n) {
     const Expr at = digit_value(digit);
     const Expr order = op.reverse ? Expr(digit.extent - 1) - at : at;
@@ -849,12 +853,12 @@ class GpuLowering : public Lowering {
     return row(ElementwiseOp::select, {flag(at_least(op, digit, 1), value), before(1), identity});
   }
 
-  // A condition in the form in which a row with `like` can use it.
+  // A condition in the form that a row with `like` needs.
   ValueOperand flag(const ValueOperand& condition, const ValueOperand& like) {
     return splat_to(condition, type_of(like));
   }
 
-  // Every thread scans the values of all warps, and takes its own result.
+  // Every thread scans the values of all warps, and selects its own result.
   ValueOperand scan_warps(const TileScanOp& op, const ValueOperand& value, const Digit& digit,
                           std::vector<Digit> others, const Statement& s) {
     const ValueOperand all = gathered(value, digit, others, s);
@@ -878,7 +882,8 @@ class GpuLowering : public Lowering {
     return out;
   }
 
-  // All threads store their elements by number, and load the elements `shift` before them.
+  // In each step, all threads store their elements by number and load the elements `shift` before
+  // them.
   ValueOperand scan_shared(const TileScanOp& op, ValueOperand value, const ValueType& tile) {
     const MemoryId place = exchange(tile.dtype, tile.count());
     const ValueType type = type_of(value);
@@ -910,11 +915,11 @@ class GpuLowering : public Lowering {
     return op.exclusive ? before(1, info(op.monoid).identity(tile.dtype)) : value;
   }
 
-  // The place where values of warps or blocks are exchanged: element n of thread t of the digit's
-  // value v lies at (v*count + n)*threads + t.
+  // The place where values of warps or blocks are exchanged. Element n of thread t, for value v of
+  // the digit, lies at (v*count + n)*threads + t.
   struct Meeting {
     int64_t count = 1;    // elements of a thread
-    int64_t threads = 1;  // that hold different elements
+    int64_t threads = 1;  // threads that hold different elements
     Expr thread;          // the number of this thread among them
     Expr at(const Expr& value, const Expr& element) const {
       return (value * Expr(count) + element) * Expr(threads) + thread;
@@ -924,7 +929,7 @@ class GpuLowering : public Lowering {
   Meeting meeting(const ValueType& type, const std::vector<Digit>& others) const {
     Meeting out{.count = type.count() * type.lanes};
     for (const Digit& other : others) {
-      if (of_block(other)) continue;  // each block has memory of its own
+      if (of_block(other)) continue;  // each block has its own memory
       out.thread += digit_value(other) * Expr(out.threads);
       out.threads *= other.extent;
     }
@@ -940,8 +945,8 @@ class GpuLowering : public Lowering {
     return element;
   }
 
-  // The values of all warps, or of all blocks, along `digit`, as one more array axis. `others` are
-  // the digits of threads that hold other elements.
+  // The values of all warps or blocks along `digit`, as one more array axis. `others` are the
+  // digits of threads that hold other elements.
   ValueOperand gathered(const ValueOperand& value, const Digit& digit,
                         const std::vector<Digit>& others, const Statement& s) {
     const ValueType type = type_of(value);
@@ -974,17 +979,17 @@ class GpuLowering : public Lowering {
 
   // --- Clusters: D20 ----------------------------------------------------------------------------
 
-  // The exchanges of a phase. Each has places and mbarriers of its own, which are made before the
-  // blocks of the cluster first meet.
+  // The exchanges between blocks in a phase. Each has its own place and mbarrier, which are made
+  // before the blocks of the cluster first meet.
   struct ClusterExchange {
     Region prologue;
     MemoryId mbarriers;
-    int64_t count = 0;         // of mbarriers
+    int64_t count = 0;         // number of mbarriers
     bool waits = false;        // whether the first meeting is over
-    bool waits_first = false;  // in the prologue
+    bool waits_first = false;  // whether that meeting stands in the prologue
   };
 
-  // Every block sends its value to all blocks, which count the bytes that arrive.
+  // Every block sends its values to all blocks. These count the bytes that arrive.
   ValueOperand gathered_from_blocks(const ValueOperand& value, const Digit& digit,
                                     const std::vector<Digit>& others, const Meeting& at,
                                     const Statement& s) {
@@ -998,7 +1003,7 @@ class GpuLowering : public Lowering {
     const Expr turn = turn_number(s);
     wait_for_cluster();
     if (!enclosing().empty())
-      cluster_barrier();  // all blocks have read what the previous turn sent
+      cluster_barrier();  // then all blocks have read what the previous turn sent
     builder_.if_then({{thread_, IndexComparison::Kind::Eq, 0}}, [&] {
       builder_.instruction(
           Instruction::mbarrier_expect,
@@ -1015,8 +1020,7 @@ class GpuLowering : public Lowering {
                                                      Place{mbarriers, met, rank}});
       }
     };
-    // Threads that hold the same values each send to one block, if there are enough such threads
-    // side by side.
+    // If enough threads side by side hold the same values, each of them sends to one block.
     const std::vector<Digit> holding = numbered(others, false);
     const int64_t alike = holding.empty() ? threads_ : thread_stride(holding.front());
     Condition senders = first_of(others, false);
@@ -1036,7 +1040,7 @@ class GpuLowering : public Lowering {
     return load_meeting(place, digit, at, type);
   }
 
-  // How many times the statement has already run in this phase.
+  // How many times the statement has run before in this phase.
   Expr turn_number(const Statement& s) const {
     Expr turn;
     std::vector<Expr> outer;
@@ -1060,15 +1064,16 @@ class GpuLowering : public Lowering {
   MemoryId add_meeting(DType dtype, int64_t count) {
     builder_.enter(cluster_exchange_.prologue);
     if (cluster_exchange_.count == 0)
-      cluster_exchange_.mbarriers = builder_.mbarriers("met", 1, 0);  // begin_cluster decides
+      // Begin_cluster sets their number.
+      cluster_exchange_.mbarriers = builder_.mbarriers("met", 1, 0);
     const MemoryId id = builder_.shared_memory("blocks", dtype, count, shared_);
     builder_.leave();
     claim_shared(count * static_cast<int64_t>(size_of(dtype)));
     return id;
   }
 
-  // Before the first access to another block's memory: all blocks run, and their mbarriers are
-  // ready.
+  // Waits, before the first access to another block's memory, until all blocks run and their
+  // mbarriers are ready.
   void wait_for_cluster() {
     if (cluster_exchange_.waits) return;
     cluster_exchange_.waits = true;
@@ -1111,10 +1116,10 @@ class GpuLowering : public Lowering {
 
   // --- Views ------------------------------------------------------------------------------------
 
-  // A digit of the flattened tile. Neighbours that count on are joined.
+  // A digit of the flattened tile. Neighbouring digits that continue each other are joined.
   struct FlatDigit {
     bool spread = false, block = false;
-    int64_t stride = 0;  // of threads or blocks
+    int64_t stride = 0;  // in threads or blocks
     int64_t extent = 1;
     friend bool operator==(const FlatDigit&, const FlatDigit&) = default;
   };
@@ -1144,7 +1149,7 @@ class GpuLowering : public Lowering {
     if (op.kind == ViewKind::Reshape && flattened(from) == flattened(to) &&
         lower_type(from).lanes == lower_type(to).lanes)
       return true;
-    // Elements move through the storage of one block.
+    // Elements can only move through the memory of one block.
     for (const ValueType& tile : {from, to})
       if (lies_in_blocks(tile))
         fail(kLayouts,
@@ -1155,7 +1160,7 @@ class GpuLowering : public Lowering {
     return false;
   }
 
-  // Whether every axis that is sliced lies in the registers of each thread.
+  // Whether every sliced axis lies in the registers of each thread.
   bool slices_registers(const ValueType& from, const ValueType& to) const {
     for (size_t axis = 0; axis < from.rank(); ++axis) {
       const AxisDigits own = digits(from, axis), other = digits(to, axis);
@@ -1183,15 +1188,15 @@ class GpuLowering : public Lowering {
     return to.lanes == lanes ? cut : ValueOperand(emit(LaneOp{false, cut, {}, lane}, to, s));
   }
 
-  // The threads of a warp then read a column from different banks, which are 4 bytes wide.
+  // With this padding, the threads of a warp read a column from different banks of 4 bytes.
   int64_t row_padding(const ValueType& tile) const override {
     return std::max<int64_t>(4 / static_cast<int64_t>(size_of(tile.dtype)), 1);
   }
 
   // --- Dots -------------------------------------------------------------------------------------
 
-  // For tiles with the layouts of `warp_dot_layouts`: each warp multiplies its own matrices, 16 x 8
-  // and 8 x 8 in tf32.
+  // Dots of tiles with the layouts of `warp_dot_layouts`: each warp multiplies its own matrices of
+  // 16 x 8 and 8 x 8 elements in tf32.
   void lower_dot(const TileDotOp& op, const Statement& s) override {
     constexpr int64_t kDepth = 8;
     if (op.a_buffer || op.b_buffer || !op.tf32 || op.contract_a != 1 || op.contract_b != 0)
@@ -1226,7 +1231,7 @@ class GpuLowering : public Lowering {
           {element(x, 2 * i), element(x, 2 * i + 2), element(x, 2 * i + 1), element(x, 2 * i + 3)});
       for (int64_t n = 0; n < columns.array * blocks; ++n) {
         const ValueOperand b = packed({element(y, n), element(y, columns.array * blocks + n)});
-        // The columns of the matrix are `blocks` apart.
+        // The columns of one matrix are `blocks` apart in the tile.
         const auto first =
             static_cast<size_t>((i * columns.array + n / blocks) * vector + n % blocks);
         const auto below = first + static_cast<size_t>(columns.array * vector);
@@ -1243,7 +1248,7 @@ class GpuLowering : public Lowering {
   static bool same_digits(const AxisDigits& a, const AxisDigits& b) {
     return a.array == b.array && a.spread == b.spread && a.lanes == b.lanes;
   }
-  // The elements in order of array and lanes.
+  // The elements of an array as scalars: array positions first, then lanes.
   ValueOperand scalars(const ValueOperand& value) {
     const ValueType& type = type_of(value);
     return builder_.regroup(value, {type.dtype, 1, {type.count() * type.lanes}});
@@ -1295,20 +1300,20 @@ class GpuLowering : public Lowering {
 
   const int64_t threads_;
   const Expr thread_;
-  const int64_t cluster_;  // number of blocks of an instance
-  Expr rank_;              // number of threads of a block
+  const int64_t cluster_;  // blocks of an instance
+  Expr rank_;              // the block's number in its cluster
   ClusterExchange cluster_exchange_;
   mutable std::map<std::vector<int64_t>, Layout> layouts_;  // by extents of tiles
   int64_t shared_ = 0;
   std::map<MemoryId, Pending> pending_;
-  std::set<std::string> scalars_;  // of the tile program: "%name"
-  std::vector<MemoryId> private_;  // of the tile program
+  std::set<std::string> scalars_;  // scalars of the tile program, as "%name"
+  std::vector<MemoryId> private_;  // memory of the tile program that needs no barriers
   std::set<MemoryId> seen_;        // shared objects that were accessed
   std::vector<Turns> loops_;       // the innermost last
   std::vector<Branches> branches_;
-  std::vector<Group> under_way_;              // copies, the oldest first
+  std::vector<Group> under_way_;              // groups of copies, the oldest first
   std::map<const Statement*, bool> decided_;  // whether the load begins an asynchronous copy
-  std::vector<int64_t> uses_;                 // of values of the phase
+  std::vector<int64_t> uses_;                 // how often each value of the phase is used
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ constexpr Code kNotLowered{"not-lowered", ErrorKind::Unsupported,
 
 constexpr Code kTileSize{"tile-size", ErrorKind::Unsupported,
                          "A thread would hold more elements of a tile than a value can have."};
-constexpr int64_t kMostElements = 256;  // of a value of the Kernel IR: K3
+constexpr int64_t kMostElements = 256;  // elements of a value of the Kernel IR: K3
 
 std::vector<Expr> row_major(const std::vector<Expr>& shape) {
   std::vector<Expr> strides(shape.size());
@@ -89,7 +89,7 @@ Kernel Lowering::run() {
   return std::move(kernel_);
 }
 
-// L4, L16: memory has one dimension.
+// L4, L16: memory of the kernel has one dimension.
 void ProgramLowering::add_memory(MemoryId id) {
   const Memory& memory = tile_[id];
   Memory lowered = memory;
@@ -168,7 +168,7 @@ Region Lowering::region(const Region& body, const std::function<void()>& at_end)
   return out;
 }
 
-// --- One overload an operation ------------------------------------------------------------------
+// --- One overload for each operation -------------------------------------------------------------
 
 void Lowering::lower_op(const LetOp& op, const Statement&) {
   builder_.fresh_name(op.symbol);
@@ -200,7 +200,7 @@ Expr ProgramLowering::offset(MemoryId memory, const std::vector<Expr>& at,
   return sum;
 }
 
-// L6: facts about the address of lane 0.
+// L6: the alignment in bytes, as far as it is proven for the address of lane 0.
 int64_t ProgramLowering::alignment(MemoryId memory, const Expr& at) const {
   const Memory& m = tile_[memory];
   const int64_t bytes = static_cast<int64_t>(size_of(m.dtype));
@@ -213,8 +213,8 @@ int64_t ProgramLowering::alignment(MemoryId memory, const Expr& at) const {
   return align > bytes ? align : 0;
 }
 
-// L3: lanes beyond the tile's innermost extent do not take part, nor do threads that `more`
-// excludes.
+// L3: excludes lanes beyond the tile's innermost extent, and threads for which `more` does not
+// hold.
 Guard Lowering::lower_guard(const Guard& guard, const ValueType& tile, const ValueType& lowered,
                             const Positions& map, Condition more) {
   Guard out;
@@ -310,7 +310,8 @@ ValueOperand Lowering::fold_lanes(Monoid monoid, const ValueOperand& value) {
   return builder_.append(FoldOp{monoid, value, {}, true}, {scalar}, name(monoid))[0];
 }
 
-// Axis positions move through views of whole arrays: slice, combine, join.
+// Works on whole arrays: slices the upper part off, combines it with the lower one, and joins the
+// rest.
 std::pair<ValueOperand, ValueOperand> Lowering::arg_fold_array(bool is_max, ValueOperand values,
                                                                ValueOperand indices, size_t axis) {
   const int64_t extent = type_of(values).extents[axis];
@@ -409,8 +410,8 @@ ValueOperand Lowering::joined(const ValueOperand& a, const ValueOperand& b, size
   return builder_.append(PackOp{elements}, {type}, "pack")[0];
 }
 
-// LLVM 22 takes the wrong lane if a whole vector of f64 is rotated by some lanes and compared with
-// itself, and only the first result is used. It is correct for halves of vectors.
+// If a whole f64 vector is rotated and compared with itself, and only the first result is used,
+// LLVM 22 takes the wrong lane. It is correct for halves of vectors.
 ValueOperand Lowering::some_lanes(const ValueOperand& value, int32_t first, int32_t count) {
   ValueType type = type_of(value);
   type.lanes = count;
@@ -559,7 +560,7 @@ void Lowering::lower_op(const IfOp& op, const Statement& s) {
   for (size_t i = 0; i < results.size(); ++i) define(s.results[i], results[i]);
 }
 
-// Bools and short integers in a 32-bit word, which is what threads exchange.
+// Threads exchange 32-bit words. Bools and short integers are converted to them.
 bool ProgramLowering::needs_word(DType dtype) { return !is_floating(dtype) && size_of(dtype) < 4; }
 
 ValueOperand ProgramLowering::as_word(const ValueOperand& value) {
@@ -572,7 +573,7 @@ ValueOperand ProgramLowering::from_word(const ValueOperand& word, DType dtype) {
   return builder_.row(ElementwiseOp::convert, {word}, dtype);
 }
 
-// As 32-bit words: that is what shuffles move.
+// Shuffles move 32-bit words, so other values are converted or divided into words.
 ValueOperand ProgramLowering::shuffled(Instruction shuffle, const ValueOperand& value,
                                        int64_t distance) {
   const ValueType type = type_of(value);

@@ -9,8 +9,9 @@
 
 namespace braze {
 
-/// Lowers a plain tile program for a CPU or a GPU, or a pipelined program for its target. The error
-/// is Unsupported if a rule is missing, and Internal if the verifier would reject the program.
+/// Lowers a plain tile program for a CPU or a GPU, or a pipelined program for its target. Throws
+/// Unsupported if there is no rule for something in the program, and Internal if the verifier would
+/// have rejected the program.
 Kernel lower(const TileProgram& program, const Target& target);
 
 }  // namespace braze

@@ -1,6 +1,6 @@
-// lowering.h — the parts that the lowerings of plain tile programs share: memory, places, guards,
-// rows and control flow. cpu.cpp and gpu.cpp decide how a tile becomes lanes and arrays, and how
-// the elements of one tile are combined.
+// lowering.h — what the lowerings of tile programs share: memory, addresses, guards, rows and
+// control flow. cpu.cpp and gpu.cpp, for plain programs, decide how a tile becomes lanes and
+// arrays, and how the elements of one tile are combined. pipelined.h lowers pipelined programs.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ namespace braze {
 
 using Positions = std::unordered_map<std::string, Expr>;
 
-/// The common parts of all lowerings of tile programs: signature, names, addresses.
+/// The parts that all lowerings share: signature, names, addresses.
 class ProgramLowering {
  public:
   virtual ~ProgramLowering() = default;
@@ -27,7 +27,7 @@ class ProgramLowering {
  protected:
   ProgramLowering(const TileProgram& program, const Target& target);
 
-  /// The space and the offset of a buffer of the tile program: L16, D2.
+  /// Chooses the space and the offset of a buffer of the tile program: L16, D2.
   virtual void place_buffer(Memory& lowered, int64_t bytes) = 0;
 
   /// Lowers the name, symbols, parameters and workspaces.
@@ -41,7 +41,7 @@ class ProgramLowering {
   ValueOperand mapped(const ValueOperand& operand) const {
     return operand.is_literal() ? operand : values_[operand.value.index];
   }
-  /// By value: what is appended to the kernel moves its values.
+  /// Returns a copy, because appending to the kernel moves its values.
   ValueType type_of(const ValueOperand& operand) const { return kernel_[operand.value].type; }
   const ValueType& result_type(const Statement& statement, size_t i = 0) const {
     return tile_[statement.results[i]].type;
@@ -71,7 +71,7 @@ class ProgramLowering {
   std::vector<MemoryId> memories_;
   std::vector<std::vector<Expr>> strides_;
   std::vector<ValueOperand> values_;
-  Positions renamed_;  // "%tile value" -> "%kernel value"
+  Positions renamed_;  // "%name" of a tile value -> its value in the kernel
 };
 
 /// The lowering of plain programs.
@@ -84,7 +84,7 @@ class Lowering : public ProgramLowering {
 
   // --- A machine's part -------------------------------------------------------------------------
 
-  /// Called before and after the statements of a phase. `lowered` is the phase under construction.
+  /// Called before and after the statements of a phase. `lowered` is the new phase.
   virtual void begin_phase(Phase& lowered) = 0;
   virtual void end_phase(Phase& lowered) = 0;
   /// The type in the kernel of a tile type: L1, D3. Scalars stay scalars.
@@ -95,9 +95,8 @@ class Lowering : public ProgramLowering {
   virtual bool padded(const ValueType& tile, const ValueType& lowered) const = 0;
   /// The condition, besides the store's own guard, by which one thread stores an element: D5.
   virtual Condition single_store(const ValueType& tile) const = 0;
-  /// Called before accesses to buffers and before the loops that contain them: D16. `slot` is the
-  /// first coordinate of the access, if it is uniform. Accesses with different slots do not
-  /// conflict.
+  /// Called before accesses to buffers (D16). `slot` is the first coordinate of the access, if it
+  /// is the same for all elements. Accesses with different slots do not conflict.
   virtual void before_access(MemoryId kernel_memory, bool store,
                              const std::optional<Expr>& slot = {}) = 0;
   virtual void enter_loop(const ForOp& loop) = 0;
@@ -112,9 +111,9 @@ class Lowering : public ProgramLowering {
   /// the number of statements that this covers, or 0 if each copy is to be lowered as a load and a
   /// store.
   virtual size_t lower_copies(const Region&, size_t) { return 0; }
-  /// What a condition on the elements of an access implies for its vectors.
+  /// A condition on elements in the form that it has for whole vectors, if it never divides one.
   virtual Condition per_vector(Condition condition, int32_t) const { return condition; }
-  /// Fails if operands are not in the same places as the result.
+  /// Fails if the operands' elements are not in the same threads and registers as the result's.
   virtual void check_row(const RowOp& op, const Statement& s) const = 0;
   virtual void lower_fold(const FoldOp& op, const Statement& s) = 0;
   virtual void lower_arg_fold(const ArgFoldOp& op, const Statement& s) = 0;
@@ -133,7 +132,7 @@ class Lowering : public ProgramLowering {
   const std::vector<const Statement*>& enclosing() const { return enclosing_; }
 
   Positions positions(const ValueType& tile, const ValueType& lowered) const;
-  /// The first coordinate of a place, over the kernel's names, if it is the same for all elements.
+  /// The first coordinate of a place in the kernel's names, if it is the same for all elements.
   std::optional<Expr> uniform_slot(const std::vector<Expr>& at) const;
   void lower_region(const Region& region);
   Region region(const Region& body, const std::function<void()>& at_end = {});
@@ -143,21 +142,23 @@ class Lowering : public ProgramLowering {
   ValueOperand splat_to(const ValueOperand& operand, const ValueType& result);
   ValueOperand select_inside(const ValueOperand& value, const ValueType& tile,
                              const ValueType& type, uint64_t identity);
-  /// The steps of a fold over pairs along one axis of the register arrays: L11.
+  /// Folds pairs (value, index) along one axis of the register arrays: L11.
   std::pair<ValueOperand, ValueOperand> arg_fold_array(bool is_max, ValueOperand values,
                                                        ValueOperand indices, size_t axis);
-  /// The same over lanes.
+  /// The same over the lanes of vectors.
   std::pair<ValueOperand, ValueOperand> arg_fold_lanes(bool is_max, ValueOperand values,
                                                        ValueOperand indices);
   /// Combines (v, i) and (w, j): see `reduce argmax` in docs/ir/languages.md.
   std::pair<ValueOperand, ValueOperand> better(bool is_max, const ValueOperand& v,
                                                const ValueOperand& i, const ValueOperand& w,
                                                const ValueOperand& j);
-  /// The steps of a scan along one axis of the register arrays: L12.
+  /// Scans along one axis of the register arrays: L12.
   ValueOperand scan_array(const TileScanOp& op, const ValueOperand& value, size_t axis);
-  /// The same over a list in the order of the scan; not exclusive.
+  /// The same for a list of values in the order of the scan. It is inclusive, even if `op` is
+  /// exclusive.
   void scan_list(const TileScanOp& op, std::vector<ValueOperand>& list);
-  /// The elements of a register array in row-major order, and the array of such elements.
+  /// The elements of a register array in row-major order, and (`packed`) the array of such
+  /// elements.
   std::vector<ValueOperand> array_elements(const ValueOperand& value);
   ValueOperand packed(std::vector<ValueOperand> elements, const ValueType& type);
   ValueOperand fold_lanes(Monoid monoid, const ValueOperand& value);
@@ -191,8 +192,8 @@ class Lowering : public ProgramLowering {
   ValueOperand joined(const ValueOperand& a, const ValueOperand& b, size_t axis);
   ValueOperand some_lanes(const ValueOperand& value, int32_t first, int32_t count);
 
-  std::map<std::pair<ValueId, int32_t>, std::pair<ValueOperand, uint64_t>>
-      splats_;  // and the region's number
+  // By value and number of lanes: the splat, and the number of the region in which it stands.
+  std::map<std::pair<ValueId, int32_t>, std::pair<ValueOperand, uint64_t>> splats_;
   std::vector<const Statement*> enclosing_;
 };
 

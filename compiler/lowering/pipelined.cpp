@@ -20,7 +20,7 @@ constexpr int64_t kMbarrierBytes = 8;
 
 int64_t rounded_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// Visits all statements of a region, nested ones included.
+// Visits all statements of a region and of the regions in it.
 void for_each_statement(const Region& region, const std::function<void(const Statement&)>& visit) {
   for (const Statement& s : region.statements) {
     visit(s);
@@ -84,8 +84,8 @@ void PipelinedLowering::lower_phase(const Phase& phase) {
   kernel_.phases.push_back(std::move(lowered));
 }
 
-// D1, D14: warps and barriers in the order of declaration. Dots and states of registers need groups
-// of four warps that begin at a multiple of four, so roles with such groups come first.
+// D1, D14: assigns warps and barriers in the order of declaration. Dots and settings of registers
+// need groups of four warps that begin at a multiple of four, so roles with such groups come first.
 void PipelinedLowering::note_roles(const Phase& phase) {
   int64_t warps = 0, barrier = 1;
   replicated_ = replicated_copies(phase);
@@ -124,15 +124,15 @@ void PipelinedLowering::note_roles(const Phase& phase) {
                    tile_.name, warps, barrier, kMostWarps, kMostBarriers));
 }
 
-// D11, D18: copies that threads must do themselves, and channels into whose slots other blocks
-// write too.
+// D11, D18: finds the copies that threads must do themselves, and the channels into whose slots
+// other blocks write too.
 void PipelinedLowering::note_copies(const Region& region) {
   for_each_statement(region, [&](const Statement& s) {
     const auto* put = s.as<PutOp>();
     if (!put) return;
     for (const Statement& inner : put->body->statements)
       if (const auto* copy = inner.as<CopyOp>()) {
-        if (!field_box(*copy, 0)) replicated_.erase(copy);  // each block makes its own
+        if (!field_box(*copy, 0)) replicated_.erase(copy);  // each block makes its own copy
         if (!field_box(*copy, 0)) by_threads_.insert(copy);
         if (replicated_.contains(copy)) multicast_.insert(put->channel);
       }
@@ -187,7 +187,7 @@ const PipelinedLowering::Role& PipelinedLowering::role_named(const std::string& 
   return *found;
 }
 
-// The warps that release an item.
+// The number of warps that release an item.
 int64_t PipelinedLowering::receivers(const Channel& channel) const {
   const CopiesOp& role = *role_named(channel.receiver).op;
   return role.warps * (channel.only ? 1 : role.copies);
@@ -252,7 +252,7 @@ void PipelinedLowering::init_slot(const LoweredChannel& channel, const Expr& slo
 
 // --- Roles --------------------------------------------------------------------------------------
 
-// D9: only what thread 0 does.
+// D9: whether thread 0 alone does everything in the region.
 bool PipelinedLowering::only_puts(const Region& region) const {
   return std::all_of(region.statements.begin(), region.statements.end(), [&](const Statement& s) {
     if (s.as<LetOp>() || s.as<PutOp>()) return true;
@@ -298,7 +298,7 @@ void PipelinedLowering::role_symbols(const Expr& rtid) {
   role_.lane = define(builder_.fresh_name("l"), mod(rtid, kWarpThreads));
 }
 
-// D14: the copy that passes the first element passes it once before the loop.
+// D14: the copy that passes the first element passes it once before it starts.
 void PipelinedLowering::pass_first_turns() {
   for (const auto& [id, barrier] : turn_barriers_) {
     const TurnToken& token = tile_[id];
@@ -331,8 +331,8 @@ int64_t PipelinedLowering::passer(const TurnToken& token, TokenId id) const {
   return *found;
 }
 
-// D17, D15. All items are received and released before the roles meet (P11), so that no block
-// signals one that has ended.
+// D17, D15. All items are received and released before the roles meet (P11), so no block signals a
+// block that has ended.
 void PipelinedLowering::end_role() {
   if (role_.stores_start)
     by_first_thread([&] { builder_.instruction(Instruction::bulk_wait_read, {Expr(0)}); });
@@ -372,7 +372,7 @@ void PipelinedLowering::lower_op(const LetOp& op, const Statement&) {
   builder_.append(LetOp{op.symbol, uniform(op.value)}, {});
 }
 
-// The accesses of a turn are pending when the next turn begins.
+// The accesses of a turn are still pending when the next turn begins.
 void PipelinedLowering::note_loop(const Region& body) {
   for_each_statement(body, [&](const Statement& s) {
     const auto note = [&](MemoryId tile, bool stored, bool loaded) {
@@ -436,7 +436,8 @@ void PipelinedLowering::lower_op(const ForOp& op, const Statement& s) {
   if (counts) body.yields.push_back(meetings_);
   builder_.leave();
   loop.body = std::move(body);
-  if (proves_less(loop.low, loop.high) != true) state_.add(before);  // if no turn runs
+  // For the case that no turn runs.
+  if (proves_less(loop.low, loop.high) != true) state_.add(before);
   const auto results = builder_.append(
       std::move(loop), types, s.results.empty() ? "for" : tile_[s.results[0]].name, s.location);
   if (counts) meetings_ = results.back();
@@ -495,7 +496,7 @@ void PipelinedLowering::lower_op(const PutOp& op, const Statement&) {
       builder_.instruction(Instruction::mbarrier_expect, {full, Expr(lowered.bytes)});
       lower_region(*op.body);
     });
-  } else {  // D11: all threads arrive after their own copies
+  } else {  // D11: all threads arrive after their copies
     wait();
     lower_region(*op.body);
     builder_.instruction(Instruction::fence_proxy_async);
@@ -527,7 +528,8 @@ void PipelinedLowering::lower_op(const ReceiveOp& op, const Statement&) {
 void PipelinedLowering::lower_op(const ReleaseOp& op, const Statement&) {
   const Channel& channel = tile_[op.channel];
   const LoweredChannel& lowered = channels_.at(op.channel);
-  bool loads = false;  // without a matrix instruction that waits for the warp
+  // Whether loads read a slot; no matrix instruction made the lanes of the warp meet then.
+  bool loads = false;
   for_each_statement(*role_.op->body, [&](const Statement& s) {
     const auto* load = s.as<LoadOp>();
     if (!load || !is_on_chip(load->memory) || !windows_.contains(load->memory)) return;

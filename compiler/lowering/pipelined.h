@@ -1,10 +1,10 @@
 // pipelined.h — the lowering of pipelined tile programs to kernels for a GPU. It follows section 10
 // of docs/ir/languages.md, and the code names the rules by their numbers.
 //
-// pipelined.cpp lowers phases, roles, channels and barriers; pipelined_values.cpp operations on
-// registers and their loads and stores; pipelined_copies.cpp bulk copies; pipelined_dots.cpp matrix
-// instructions; pipelined_moves.cpp moves between threads; pipelined_meetings.cpp reductions over a
-// cluster, and tickets.
+// pipelined.cpp lowers phases, roles, channels and barriers. pipelined_values.cpp lowers operations
+// on registers, and loads and stores of tiles; pipelined_copies.cpp bulk copies; pipelined_dots.cpp
+// matrix instructions; pipelined_moves.cpp moves between threads; pipelined_meetings.cpp reductions
+// over a cluster, and tickets.
 #pragma once
 
 #include <map>
@@ -29,28 +29,29 @@ class PipelinedLowering : public ProgramLowering {
  private:
   // --- Phases, roles, channels: pipelined.cpp ---------------------------------------------------
 
-  // An object in shared memory. Objects get their places when all of them are known.
+  // An object in shared memory. Objects are placed when all of them are known.
   struct SharedObject {
     MemoryId memory;
     int64_t bytes = 0, align = 128;
   };
   struct LoweredChannel {
     MemoryId full, empty;
-    int64_t bytes = 0;     // of an item
+    int64_t bytes = 0;     // bytes of an item
     int64_t writers = 1;   // number of blocks that write into a slot of this block
     int64_t releases = 0;  // arrivals that empty a slot
-    int64_t fills = 1;     // arrivals that fill a slot: of thread 0, or of all threads that copy
+    // Arrivals that fill a slot: one of thread 0, or one of each thread that copies.
+    int64_t fills = 1;
   };
   // The role whose copies execute the current statements.
   struct Role {
     const CopiesOp* op = nullptr;
     int64_t first_warp = 0;
-    int64_t first_barrier = 0;  // id of copy 0
+    int64_t first_barrier = 0;  // the id of the barrier of copy 0
     Expr copy, thread, warp, lane;
-    bool one_thread = false;  // all statements stand under the condition "thread 0"
+    bool one_thread = false;  // whether all statements stand under the condition "thread 0"
     bool stores_start = false;
     bool puts = false;
-    bool copies = false;  // by all threads
+    bool copies = false;  // whether all of its threads copy
     int64_t threads() const { return op->warps * kWarpThreads; }
   };
   // D16: the accesses to a buffer since the last barrier of the copy.
@@ -114,14 +115,14 @@ class PipelinedLowering : public ProgramLowering {
 
   // --- Registers: pipelined_values.cpp ----------------------------------------------------------
 
-  // A tile in the registers of a thread: D3. An axis of extent 1 stands for a digit that the tile
+  // A tile in the registers of a thread (D3). An axis of extent 1 stands for a digit that the tile
   // does not have.
   struct TileValue {
     ValueOperand value;
     std::vector<RegisterDigit> axes;
-    bool flat = false;  // one array axis for all digits
+    bool flat = false;  // whether one array axis has all digits
   };
-  // The places of a tile's elements in the array; neighbouring elements may be lanes.
+  // The positions of a tile's elements in an array, whose neighbours may be lanes of vectors.
   struct ArrayForm {
     std::vector<RegisterDigit> axes;
     int64_t lanes = 1;
@@ -146,7 +147,8 @@ class PipelinedLowering : public ProgramLowering {
   Condition single_store(const Layout& layout) const;
   static bool uses(const Layout& layout, Resource resource);
   static std::vector<Digit> thread_digits(const Layout& layout);
-  /// The number of a thread among those of the digits, and the number of such threads.
+  /// The number of this thread among those that differ in the digits, and how many such threads
+  /// are.
   std::pair<Expr, int64_t> number_among(const std::vector<Digit>& digits) const;
   Guard lower_guard(const Guard& guard, MemoryId memory, const std::vector<Expr>& at,
                     const ArrayForm& form) const;
@@ -170,16 +172,16 @@ class PipelinedLowering : public ProgramLowering {
   // --- On-chip storage: pipelined_copies.cpp ----------------------------------------------------
 
   // A part of a buffer or slot: the memory object, the offset of the buffer or slot in it, and the
-  // first element of the part.
+  // first element of the part in that.
   struct OnChip {
     MemoryId tile;    // the buffer or field
     MemoryId memory;  // of the kernel
     Expr base;
     std::vector<Expr> offsets;
   };
-  // The last two axes of a buffer or field, divided into panels.
+  // The last two axes of a buffer or field, which are divided into panels.
   struct Matrix {
-    int64_t rows = 1, columns = 1, panel = 1;  // elements; `panel` of them in a row
+    int64_t rows = 1, columns = 1, panel = 1;  // in elements; a row of a panel has `panel` of them
     int64_t elements() const { return rows * columns; }
     int64_t panel_elements() const { return rows * panel; }
   };
@@ -200,8 +202,8 @@ class PipelinedLowering : public ProgramLowering {
   void before_store(const OnChip& place);
   void before_async_read(const OnChip& place);
 
-  /// What is copied to a matrix of a field; `row` is the tensor's axis that its rows run along,
-  /// where blocks divide them.
+  /// The box that is copied to a matrix of a field. If the blocks of a cluster divide its rows,
+  /// `row` is the axis of the tensor along which they run.
   struct FieldBox : TileBox {
     std::optional<size_t> row = {};
   };
@@ -219,7 +221,7 @@ class PipelinedLowering : public ProgramLowering {
 
   struct Exchange {
     MemoryId memory;
-    Expr base;  // of the copy
+    Expr base;  // the offset of this copy's place
   };
   Exchange exchange(const ValueType& tile);
   void leave(const Exchange& place, const ValueOperand& value, ValueId tile);
@@ -246,8 +248,8 @@ class PipelinedLowering : public ProgramLowering {
   void lower_op(const ArgFoldOp&, const Statement& s) {
     not_lowered("reduce argmin and argmax in a role", s);
   }
-  // The statements at the head of a phase were handled before, and the verifier excludes those of
-  // another language.
+  // The statements at the head of a phase were handled before. The verifier excludes statements of
+  // another level.
   template <class Other>
   void lower_op(const Other&, const Statement& s) {
     not_lowered("an operation of another level", s);
@@ -255,8 +257,9 @@ class PipelinedLowering : public ProgramLowering {
 
   const TileLayouts layouts_;
   std::vector<TileValue> tiles_;
-  std::map<ValueId, uint64_t> constants_;                   // tiles that are one literal
-  std::map<ValueId, std::vector<RegisterDigit>> frames_;    // the axes that rows want from a load
+  std::map<ValueId, uint64_t> constants_;  // tiles that are one literal
+  // The axes that rows want from a loaded value.
+  std::map<ValueId, std::vector<RegisterDigit>> frames_;
   std::map<ValueId, std::vector<ValueOperand>> in_flight_;  // register operands of a dot
   std::map<std::pair<ValueId, std::vector<int64_t>>, std::pair<ValueOperand, uint64_t>> shapes_;
 
@@ -264,18 +267,19 @@ class PipelinedLowering : public ProgramLowering {
   std::vector<Role> roles_;
   Role role_;
   std::map<ChannelId, LoweredChannel> channels_;
-  std::map<TokenId, int64_t> turn_barriers_;  // id of element 0
+  std::map<TokenId, int64_t> turn_barriers_;  // the id of element 0
   std::set<const CopyOp*> replicated_, by_threads_;
   std::set<ChannelId> multicast_;
   std::vector<SharedObject> fields_, buffers_, exchanges_, barriers_;
   std::map<MemoryId, OnChip> windows_;
   std::map<std::string, TensorMapId> maps_;
-  std::vector<std::pair<MemoryId, int64_t>> plain_barriers_;  // of one arrival, and how many
-  // In the current role: the number of reductions over the cluster (none if null).
+  // Those with one arrival, and how many there are.
+  std::vector<std::pair<MemoryId, int64_t>> plain_barriers_;
+  // The number of reductions over the cluster that the current role has done; null if it has none.
   ValueOperand meetings_;
   MemoryId meeting_barriers_;
   BarrierState state_;
-  // The state of the current put.
+  // The put whose copies are being lowered.
   const PutOp* put_ = nullptr;
 };
 

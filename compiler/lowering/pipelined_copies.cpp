@@ -1,5 +1,5 @@
-// pipelined_copies.cpp — buffers and slots on chip, and the bulk copies to and from them: D2, D4,
-// D9 to D11, D16 to D18.
+// pipelined_copies.cpp — buffers and slots on chip, and bulk copies to and from them: D2, D4, D9 to
+// D11, D16 to D18.
 #include <algorithm>
 
 #include "compiler/lowering/pipelined.h"
@@ -9,12 +9,12 @@ namespace braze {
 
 namespace {
 
-constexpr int64_t kChunkBytes = 16;  // unit of bytes that a swizzle moves
+constexpr int64_t kChunkBytes = 16;  // a swizzle moves units of this many bytes
 constexpr int64_t kMostBoxExtent = 256;
-constexpr int64_t kMapAlign = 16;   // of addresses and strides
-constexpr int64_t kBoxAlign = 128;  // of a box on the chip
+constexpr int64_t kMapAlign = 16;   // alignment of addresses and strides
+constexpr int64_t kBoxAlign = 128;  // alignment of a box on chip
 
-// The row that decides how a chunk moves, and the number of chunks of a panel: section 7.3.
+// The number that decides how the chunks of a row move (section 7.3).
 Expr swizzle_phase(const Expr& row, int64_t swizzle) {
   return mod(floordiv(row, 128 / swizzle), swizzle / kChunkBytes);
 }
@@ -37,7 +37,7 @@ PipelinedLowering::Matrix PipelinedLowering::matrix(MemoryId tile) const {
   return out;
 }
 
-// A buffer as a whole is a window of itself. Each copy of the role has its own buffer: D2.
+// A whole buffer is a window of itself. Each copy of the role has its own buffer (D2).
 PipelinedLowering::OnChip PipelinedLowering::on_chip(MemoryId tile) const {
   if (const auto window = windows_.find(tile); window != windows_.end()) return window->second;
   const ValueType type = memory_type(tile_[tile]);
@@ -74,12 +74,12 @@ void PipelinedLowering::lower_op(const WindowOp& op, const Statement&) {
   windows_[op.window] = place;
 }
 
-// The first element, in the kernel's memory object, of a part that begins at a whole panel.
+// The address, in the kernel's memory object, of the first element of a part.
 Expr PipelinedLowering::origin(const OnChip& place) const {
   const Matrix m = matrix(place.tile);
   const auto rank = place.offsets.size();
   const ValueType type = memory_type(tile_[place.tile]);
-  Expr number;  // of the matrix
+  Expr number;  // the number of the matrix
   for (size_t axis = 0; axis + 2 < rank; ++axis)
     number = number * Expr(type.extents[axis]) + place.offsets[axis];
   const Expr row = rank > 1 ? place.offsets[rank - 2] : Expr(0);
@@ -89,11 +89,11 @@ Expr PipelinedLowering::origin(const OnChip& place) const {
          mod(column, m.panel);
 }
 
-// The place of an element at `at`, coordinates of the part over the form's positions. D4.
+// D4: the address of an element of the part at the coordinates `at`, over the positions of `form`.
 Expr PipelinedLowering::chip_address(const OnChip& place, const std::vector<Expr>& at,
                                      const ArrayForm& form) {
   OnChip element = place;
-  const size_t missing = element.offsets.size() - at.size();  // leading extents 1
+  const size_t missing = element.offsets.size() - at.size();  // leading extents of 1
   for (size_t axis = 0; axis < at.size(); ++axis)
     element.offsets[missing + axis] += at[axis].substitute(form.positions);
   const Memory& memory = tile_[place.tile];
@@ -112,8 +112,8 @@ Expr PipelinedLowering::chip_address(const OnChip& place, const std::vector<Expr
          mod(within, chunk_elements);
 }
 
-// Whether the lanes of an access are an aligned vector. A swizzle moves whole chunks, which are not
-// smaller than a vector.
+// Whether the lanes of an access are an aligned vector. A swizzle moves whole chunks, and these are
+// at least as large as a vector.
 bool PipelinedLowering::chip_neighbours(const OnChip& place, const std::vector<Expr>& at,
                                         const ArrayForm& form) const {
   OnChip element = place;
@@ -149,7 +149,7 @@ void PipelinedLowering::before_async_read(const OnChip& place) {
 
 // --- Bulk copies: D11, D18 ----------------------------------------------------------------------
 
-// A box that a tensor map can describe; none if there is no such map.
+// The box that a tensor map can describe. None if there is no such map.
 std::optional<TileBox> PipelinedLowering::box(MemoryId memory, const std::vector<Expr>& at,
                                               const Guard& guard, const ValueType& part) const {
   const Memory& tensor = tile_[memory];
@@ -164,7 +164,7 @@ std::optional<TileBox> PipelinedLowering::box(MemoryId memory, const std::vector
   return out;
 }
 
-// One tensor map for each tensor, box and swizzle.
+// The tensor map of a tensor, box and swizzle. Each is made once.
 TensorMapId PipelinedLowering::tensor_map(MemoryId memory, std::vector<int64_t> extents,
                                           int64_t swizzle) {
   const Memory& tensor = tile_[memory];
@@ -193,7 +193,7 @@ void PipelinedLowering::each_panel(int64_t panels, const std::function<void(cons
       panels);
 }
 
-// Coordinates over the last two axes of a field, for the matrix with a given number.
+// The coordinates `at` over the last two axes of a field, for the matrix with this number.
 static std::vector<Expr> at_matrix(const std::vector<Expr>& at, const ValueType& type,
                                    int64_t number) {
   Positions map;
@@ -204,8 +204,8 @@ static std::vector<Expr> at_matrix(const std::vector<Expr>& at, const ValueType&
   return out;
 }
 
-// What a tensor map copies for the matrix with a given number, cut into panels and divided among
-// the blocks that share it; none if there is no such map.
+// The box that a tensor map copies for the matrix with this number: one panel, and only this
+// block's part of its rows if the blocks of a cluster share them. None if there is no such map.
 std::optional<PipelinedLowering::FieldBox> PipelinedLowering::field_box(const CopyOp& op,
                                                                         int64_t number) const {
   const Memory& field = tile_[op.field];
@@ -264,12 +264,12 @@ void PipelinedLowering::lower_op(const CopyOp& op, const Statement&) {
     for (int64_t number = 0; number < type.count() / m.elements(); ++number) copy_matrix(number);
   };
   if (channels_.at(put_->channel).fills == 1)
-    copy_all();  // the put's thread
+    copy_all();  // this is the put's thread
   else
     by_first_thread(copy_all);
 }
 
-// D11: copies that no tensor map can make. Every thread of the producer loads and stores its part.
+// D11: a copy that no tensor map can make. Every thread of the producer loads and stores a part.
 void PipelinedLowering::copy_by_threads(const CopyOp& op) {
   const Memory& field = tile_[op.field];
   const ValueType type = memory_type(field);
@@ -307,7 +307,7 @@ void PipelinedLowering::copy_by_threads(const CopyOp& op) {
   builder_.store(value, to.memory, {chip_address(to, everywhere, own)}, {single_store(layout), {}});
 }
 
-// The bytes of an item that are counted when they arrive.
+// The bytes of an item that arrive by bulk copies, which the barrier counts.
 int64_t PipelinedLowering::bulk_bytes(const PutOp& op) const {
   int64_t out = 0;
   for (const Statement& s : op.body->statements) {
@@ -359,7 +359,8 @@ void PipelinedLowering::lower_op(const WaitStoreOp& op, const Statement&) {
 
 // --- Matrices of 16-bit elements: D4 ------------------------------------------------------------
 
-// The layout of accumulators, and a part of panels that can be stored from it directly.
+// Whether a value in the layout of accumulators can be stored directly to a part that consists of
+// panels.
 bool PipelinedLowering::stores_matrices(const StoreOp& op, const OnChip& place) const {
   const ValueType& type = tile_[op.value.value].type;
   const Layout& layout = layouts_[op.value.value];
@@ -371,8 +372,8 @@ bool PipelinedLowering::stores_matrices(const StoreOp& op, const OnChip& place) 
   return type.extents[1] % 16 == 0 && layout == accumulator_layout(type.extents[1]) && aligned;
 }
 
-// Four 8x8 matrices at a time, two column blocks of 16 rows. Lane l addresses row mod(l, 16) of
-// column block floordiv(l, 16).
+// Stores four 8x8 matrices at a time, which are two column blocks of 16 rows. Lane l addresses row
+// mod(l, 16) of column block floordiv(l, 16).
 void PipelinedLowering::store_matrices(const StoreOp& op, const OnChip& place, const Statement&) {
   const ValueId tile = op.value.value;
   const ValueType& type = tile_[tile].type;

@@ -8,7 +8,7 @@ namespace braze {
 
 namespace {
 
-// The instruction for operands of a dtype, and the extent of the contracted axis that one
+// The instruction for operands of a dtype, and how many indices of the contracted axis one
 // instruction takes.
 struct MatrixInstruction {
   Instruction instruction;
@@ -29,7 +29,7 @@ std::optional<MatrixInstruction> instruction_for(DType dtype) {
 
 }  // namespace
 
-// D22: k-step `step` of an operand in on-chip storage. `contracted` is the axis of the window.
+// D22: step `step` along k of an operand in on-chip storage. `contracted` is an axis of the window.
 Place PipelinedLowering::matrix_operand(MemoryId window, int64_t contracted, int64_t step,
                                         int64_t depth) const {
   const OnChip place = on_chip(window);
@@ -47,7 +47,7 @@ Place PipelinedLowering::matrix_operand(MemoryId window, int64_t contracted, int
   return {place.memory, origin(place) + ahead, {}, layout};
 }
 
-// D21: the value that a dot adds to.
+// D21: the value to which a dot adds.
 ValueOperand PipelinedLowering::accumulator(const StartDotOp& op) {
   const ValueId c = op.c.value;
   const bool zero = op.fresh && op.fresh_when.empty();
@@ -55,7 +55,7 @@ ValueOperand PipelinedLowering::accumulator(const StartDotOp& op) {
   return builder_.undefined({DType::F32, 1, {array_type(DType::F32, axes_of(c)).count()}});
 }
 
-// D23: an operand in registers; a thread holds 8 elements (4 in tf32) for each k-step.
+// D23: an operand in registers. A thread holds 8 elements (4 in tf32) for each step along k.
 std::vector<ValueOperand> PipelinedLowering::fragments(const ValueOperand& tile, int64_t steps) {
   const auto axes = axes_of(tile.value);
   const ValueOperand array = as_array(tile, axes);
@@ -73,7 +73,7 @@ std::vector<ValueOperand> PipelinedLowering::fragments(const ValueOperand& tile,
   return out;
 }
 
-// D21: 0 if the accumulator is taken as zero, else 1.
+// D21: 0 if the accumulator is taken as zero, otherwise 1.
 InstructionOperand PipelinedLowering::first_scale(const StartDotOp& op) {
   if (!op.fresh) return Expr(1);
   if (op.fresh_when.empty()) return Expr(0);
@@ -116,7 +116,7 @@ void PipelinedLowering::lower_op(const StartDotOp& op, const Statement& s) {
   const ValueId result = s.results[0];
   set(result, sum, axes_of(result), /*flat=*/true);
   in_flight_[result] = {ready.begin() + 1, ready.end()};
-  // A thread that stores to what the dot read must wait for all warps.
+  // Before a thread overwrites what the dot reads, it must wait for all warps.
   for (const MemoryId window : {op.a_window, op.b_window})
     if (window && tile_[on_chip(window).tile].space == MemorySpace::Local)
       state_.buffers[on_chip(window).memory].loaded = true;

@@ -1,4 +1,4 @@
-// pipelined_meetings.cpp — where blocks of a cluster, or all instances, meet: D20, D26.
+// pipelined_meetings.cpp — reductions over the blocks of a cluster (D20), and tickets (D26).
 #include <algorithm>
 
 #include "compiler/lowering/pipelined.h"
@@ -26,7 +26,7 @@ bool PipelinedLowering::has_meeting(const Region& region) {
   return std::any_of(region.statements.begin(), region.statements.end(), meets);
 }
 
-// The number of the next reduction over the cluster, which loops and branches carry.
+// Begins to count the reductions over the cluster. Loops and branches carry this number.
 void PipelinedLowering::begin_meetings(const Region& role) {
   meetings_ = {};
   if (!has_meeting(role)) return;
@@ -35,8 +35,8 @@ void PipelinedLowering::begin_meetings(const Region& role) {
   plain_barriers_.emplace_back(meeting_barriers_, 2 * role_.op->copies);
 }
 
-// Two buffers and mbarriers alternate: a block that is at reduction n + 1 knows that all blocks
-// have read the values of n - 1.
+// Two buffers and mbarriers alternate. A block at reduction n + 1 knows that all blocks have read
+// the values of reduction n - 1.
 void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
   const ValueId tile = op.operand.value;
   const auto axes = axes_of(tile);
@@ -59,7 +59,7 @@ void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
   by_first_thread([&] {
     builder_.instruction(Instruction::mbarrier_expect, {barrier, Expr(blocks * part * bytes)});
   });
-  // Lanes that hold the same value each send it to one block.
+  // If several lanes hold the same value, each of them sends it to one block.
   const bool spare = blocks <= kWarpThreads && !uses(layout, Resource::Lane);
   Condition senders = single_store(layout);
   if (spare) {
@@ -99,7 +99,7 @@ void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
   meetings_ = row(ElementwiseOp::add, {meetings_, builder_.constant(kI32, 1)});
 }
 
-// D26, L18: the first thread arrives for all.
+// D26, L18: the first thread arrives for all threads.
 void PipelinedLowering::lower_op(const TicketOp& op, const Statement& s) {
   const MemoryId counter = memories_[op.memory.index];
   const Expr at = offset(op.memory, op.at, renamed_);

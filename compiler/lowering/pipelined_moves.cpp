@@ -1,5 +1,5 @@
-// pipelined_moves.cpp — elements that change threads: relayout and scan, through on-chip storage of
-// the copy.
+// pipelined_moves.cpp — elements that move to other threads through on-chip storage of the copy:
+// relayout and scan.
 #include <algorithm>
 
 #include "compiler/lowering/pipelined.h"
@@ -21,7 +21,7 @@ bool same_threads(const Layout& from, const Layout& to) {
   return true;
 }
 
-// Where the element at these positions lies in row-major order.
+// The row-major number of the element at these positions.
 Expr element_number(const ValueType& type, const Positions& positions) {
   Expr out;
   for (size_t axis = 0; axis < type.rank(); ++axis)
@@ -31,14 +31,14 @@ Expr element_number(const ValueType& type, const Positions& positions) {
 
 }  // namespace
 
-// The place through which elements of a tile change threads. Each copy of the role has one.
+// A place through which elements of a tile move between threads. Each copy of the role has its own.
 PipelinedLowering::Exchange PipelinedLowering::exchange(const ValueType& tile) {
   const int64_t count = tile.count();
   return {shared("exchange", tile.dtype, role_.op->copies * count, 128, exchanges_),
           role_.copy * Expr(count)};
 }
 
-// Stores all elements of `value`, which has the layout of `tile`, by their numbers.
+// Stores all elements of `value`, which has the layout of `tile`, by their row-major numbers.
 void PipelinedLowering::leave(const Exchange& place, const ValueOperand& value, ValueId tile) {
   const ArrayForm own = form(tile, axes_of(tile), 1);
   copy_barrier();  // the previous turn has read it
@@ -64,8 +64,8 @@ void PipelinedLowering::lower_op(const RelayoutOp& op, const Statement& s) {
       axes);
 }
 
-// Step s adds to each element the element `s` places before it, if there is one. The identity
-// stands for the others, and changes no bit.
+// Step s combines each element with the one `s` places before it. If there is none, the identity
+// stands for it, which changes no bit.
 void PipelinedLowering::lower_op(const TileScanOp& op, const Statement& s) {
   const ValueId from = op.operand.value, to = s.results[0];
   const ValueType& type = tile_[from].type;

@@ -29,7 +29,7 @@ std::vector<RegisterDigit> without_units(std::vector<RegisterDigit> axes) {
   return axes;
 }
 
-// `axes` in the order and with the places of `frame`; an axis that the tile lacks has extent 1.
+// `axes` in the order of `frame`, with extent 1 for the axes of the frame that the tile lacks.
 std::vector<RegisterDigit> framed(const std::vector<RegisterDigit>& axes,
                                   const std::vector<RegisterDigit>& frame) {
   std::vector<RegisterDigit> out = frame;
@@ -42,7 +42,8 @@ std::vector<RegisterDigit> framed(const std::vector<RegisterDigit>& axes,
   return out;
 }
 
-// Sums of rounded numbers depend on their order. All other folds may use the cheapest order.
+// Rounding makes sums and products depend on their order. All other folds may use the cheapest
+// order.
 bool order_matters(Monoid monoid, DType dtype) {
   return is_floating(dtype) && (monoid == Monoid::Sum || monoid == Monoid::Prod);
 }
@@ -93,7 +94,7 @@ ValueOperand PipelinedLowering::as_array(const ValueOperand& tile,
   const auto wanted = framed(mine, axes);
   const auto order = without_units(wanted);
   ValueOperand value = own.value;
-  if (order != mine) {  // registers numbered differently
+  if (order != mine) {  // the registers are numbered in another way
     value = reshaped(value, extents_of(mine));
     std::vector<int64_t> permutation;
     for (const RegisterDigit& axis : order)
@@ -116,7 +117,7 @@ ValueOperand PipelinedLowering::as_flat(ValueId tile) {
   return own.flat ? own.value : reshaped(as_array(tile, axes), count);
 }
 
-// Loads use the axes that the first row that reads them wants.
+// Notes the axes that the first row that reads a value wants. Loads use these.
 void PipelinedLowering::note_frames(const Region& region) {
   for (const Statement& s : region.statements) {
     if (const auto* row = s.as<RowOp>()) {
@@ -176,8 +177,8 @@ PipelinedLowering::ArrayForm PipelinedLowering::form(const Layout& layout, DType
   return out;
 }
 
-// D4: neighbours at the end of the innermost axis become lanes, as many as the alignment of the
-// address allows and no guard can divide.
+// D4: neighbours at the end of the innermost axis become lanes. There are as many as the alignment
+// of the address allows and no guard divides.
 PipelinedLowering::ArrayForm PipelinedLowering::vector_form(ValueId tile,
                                                             const std::vector<RegisterDigit>& axes,
                                                             MemoryId memory,
@@ -206,7 +207,7 @@ PipelinedLowering::ArrayForm PipelinedLowering::vector_form(ValueId tile,
   return single;
 }
 
-// Whether a condition may hold for some lanes of a vector only.
+// Whether a condition can hold for some lanes of a vector and fail for others.
 bool PipelinedLowering::divides_vectors(const Condition& condition, int64_t lanes) {
   return std::any_of(condition.begin(), condition.end(), [&](const IndexComparison& c) {
     const Expr difference = c.right - c.left;
@@ -264,7 +265,7 @@ std::pair<Expr, int64_t> PipelinedLowering::number_among(const std::vector<Digit
   return {number, count};
 }
 
-// L6; `clip` is the mask "all coordinates inside".
+// L6. `clip` becomes the condition that all coordinates are inside.
 Guard PipelinedLowering::lower_guard(const Guard& guard, MemoryId memory,
                                      const std::vector<Expr>& at, const ArrayForm& form) const {
   Guard out;
@@ -282,7 +283,7 @@ Guard PipelinedLowering::lower_guard(const Guard& guard, MemoryId memory,
 
 // --- Statements ---------------------------------------------------------------------------------
 
-// A literal stays a literal until something needs an array of it.
+// A literal remains a literal until an array of it is needed.
 void PipelinedLowering::lower_op(const ConstOp& op, const Statement& s) {
   if (result_type(s).rank() == 0) return set(s.results[0], emit(op, result_type(s), s), {});
   constants_[s.results[0]] = op.bits;
@@ -360,7 +361,7 @@ void PipelinedLowering::lower_op(const RowOp& op, const Statement& s) {
                            : ValueOperand::literal(tile_[operand.value].type.dtype, bits->second));
     all_literal = all_literal && operands.back().is_literal();
   }
-  // Literals have no extents. An axis that no other operand has needs an array.
+  // Literals have no extents. If no other operand has an axis, a literal must become an array.
   const auto covered = [&](size_t axis) {
     return axes[axis].extent == 1 ||
            std::any_of(operands.begin(), operands.end(), [&](const ValueOperand& operand) {
@@ -390,7 +391,7 @@ void PipelinedLowering::lower_op(const FoldOp& op, const Statement& s) {
   Layout rest = layouts_[tile];
   for (const int64_t at : op.axes) {
     const auto axis = static_cast<size_t>(at);
-    std::vector<std::pair<Digit, int64_t>> digits;  // and their weights
+    std::vector<std::pair<Digit, int64_t>> digits;  // with their weights
     int64_t weight = rest.extent(axis);
     for (const Digit& digit : rest.axes[axis]) digits.emplace_back(digit, weight /= digit.extent);
     if (!order_matters(op.monoid, type_of(value).dtype))
@@ -417,7 +418,7 @@ void PipelinedLowering::lower_op(const FoldOp& op, const Statement& s) {
   set(s.results[0], value, axes);
 }
 
-// A lane or warp digit; `others` are the digits whose threads hold other elements.
+// Folds a lane or warp digit. `others` are the digits of threads that hold other elements.
 ValueOperand PipelinedLowering::fold_digit(Monoid monoid, const ValueOperand& value,
                                            const Digit& digit, const std::vector<Digit>& others) {
   if (digit.resource == Resource::Warp) return fold_warps(monoid, value, digit, others);
@@ -430,7 +431,7 @@ ValueOperand PipelinedLowering::fold_digit(Monoid monoid, const ValueOperand& va
   return out;
 }
 
-// All warps store what they have, and each thread loads what it needs from all of them.
+// All warps store their values, and each thread loads those of all warps that it needs.
 ValueOperand PipelinedLowering::fold_warps(Monoid monoid, const ValueOperand& value,
                                            const Digit& digit, const std::vector<Digit>& others) {
   const ValueType type = type_of(value);
@@ -471,7 +472,7 @@ void PipelinedLowering::lower_op(const ViewOp& op, const Statement& s) {
           tile, type_of(part) == type ? part : emit(ViewOp{ViewKind::Broadcast, part, {}}, type, s),
           axes);
     }
-    case ViewKind::Transpose: {  // the axes are renamed
+    case ViewKind::Transpose: {  // only the names of axes change
       const ValueId from = op.operand.value;
       if (constants_.contains(from))
         constants_[tile] = constants_.at(from);
@@ -482,7 +483,7 @@ void PipelinedLowering::lower_op(const ViewOp& op, const Statement& s) {
     case ViewKind::Reshape:
       break;
   }
-  // The digits keep their order; their axes and weights get new names.
+  // The digits keep their order. Only their axes and weights change.
   const ValueId from = op.operand.value;
   if (constants_.contains(from)) {
     constants_[tile] = constants_.at(from);
@@ -505,7 +506,7 @@ void PipelinedLowering::lower_op(const ViewOp& op, const Statement& s) {
   set(tile, value, axes);
 }
 
-// D25: an axis is cut in its outermost register digit.
+// D25: an axis can be cut in its outermost register digit.
 void PipelinedLowering::slice(const ViewOp& op, const Statement& s) {
   const ValueId from = op.operand.value, tile = s.results[0];
   const TileValue& own = tiles_[from.index];
@@ -547,14 +548,14 @@ void PipelinedLowering::slice(const ViewOp& op, const Statement& s) {
   }
   const ValueOperand value = as_array(from, axes);
   const ValueId part = view(value, offsets, extents_of(cut));
-  // Digits of extent 1 are no digits of the result.
+  // Digits of extent 1 are not digits of the result.
   set(tile, part, cut);
 }
 
 // --- Loops --------------------------------------------------------------------------------------
 
-// Accumulators are carried as one array: those that a dot of the body, or of a loop inside it,
-// takes or gives.
+// Whether a carried value is an accumulator, which is carried as one flat array: a dot in the body,
+// or in a loop inside it, takes or gives it.
 bool PipelinedLowering::carries_flat(const ForOp& op, size_t i) const {
   const ValueId inside = op.carried[i].first;
   bool flat = false;
@@ -575,8 +576,8 @@ bool PipelinedLowering::carries_flat(const ForOp& op, size_t i) const {
   return flat;
 }
 
-// D21: the first value is read by one dot, which takes it as zero in the first turn of a loop that
-// runs at least once.
+// D21: whether only one dot reads the first value, and takes it as zero in the first turn of a loop
+// that surely has a turn.
 bool PipelinedLowering::only_zero(const ForOp& op, size_t i) const {
   const auto& [inside, first] = op.carried[i];
   if (first.is_literal() || !constants_.contains(first.value)) return false;

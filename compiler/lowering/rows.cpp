@@ -6,7 +6,7 @@ namespace braze {
 
 namespace {
 
-// Makes statements of everything that a body requests; operations on constants are computed here.
+// Makes statements from the operations of a body. Operations on constants are computed here.
 class StatementEmitter : public ScalarEmitter {
  public:
   explicit StatementEmitter(CodeBuilder& builder) : builder_(builder) {}

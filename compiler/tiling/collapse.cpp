@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kVector = 16;  // elements of the longest vectors
 
-// Whether every access steps from one index of `outer` to the next as from the last index of
-// `inner` to the one after it.
+// Whether every access steps from one index of `outer` to the next by the same distance as from the
+// last index of `inner` to the one after it.
 bool runs_through(const std::vector<Expr>& offsets, const SpaceAxis& outer,
                   const SpaceAxis& inner) {
   return std::all_of(offsets.begin(), offsets.end(), [&](const Expr& offset) {
@@ -28,9 +28,9 @@ void replace(std::vector<Expr>& list, const Replacements& replacements) {
   for (Expr& e : list) e = e.substitute(replacements);
 }
 
-// Merges neighbours of the list from the inside: the merged axis is the inner one of the next pair.
-// Those behind an axis as long as `longest` stay. `each` is told what the axes of a pair have
-// become.
+// Merges neighbours of the list, from the innermost pair outwards: the merged axis is the inner
+// axis of the next pair. An inner axis with at least `longest` indices is not merged. `each` is
+// told what the axes of a pair have become.
 void merge(std::vector<SpaceAxis>& axes, int64_t longest, std::vector<Expr>& offsets,
            const std::function<void(const Replacements&)>& each) {
   for (size_t p = axes.size(); p-- > 1;) {
@@ -41,7 +41,7 @@ void merge(std::vector<SpaceAxis>& axes, int64_t longest, std::vector<Expr>& off
     const Expr merged =
         Expr::symbol(outer.symbol.symbol_name() + "." + inner.symbol.symbol_name().substr(2),
                      {0, std::max<int64_t>(extent.range().max, 1) - 1});
-    const Expr divisor = max(inner.extent, 1);  // without elements, nothing is indexed
+    const Expr divisor = max(inner.extent, 1);  // so that it is valid without elements, too
     const Replacements split = {{outer.symbol.symbol_name(), floordiv(merged, divisor)},
                                 {inner.symbol.symbol_name(), mod(merged, divisor)}};
     replace(offsets, split);
@@ -71,13 +71,13 @@ Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space)
     }
     for (SpaceTask& task : pass.stores) replace(task.at, split);
   };
-  // A condition on an outer axis is one on parts of vectors once an inner one has joined it: that
-  // pays only where the inner one alone would fill no vector, and it is reduced.
+  // If an inner axis joins an outer axis that has a condition, the condition applies to parts of
+  // vectors. That pays only if the inner axis alone would not fill a vector, and if it is reduced.
   if (!conditional)
     merge(result.parallel, INT64_MAX, offsets, [&](const Replacements& split) {
       for (Pass& pass : result.passes) replace_in(pass, split);
     });
-  // Passes may share axes: each merges them for itself, all by the same accesses.
+  // Passes may share axes. Each pass merges them for itself, and all decide by the same accesses.
   for (Pass& pass : result.passes) {
     std::vector<Expr> seen = offsets;
     merge(pass.inner, conditional ? kVector : INT64_MAX, seen,

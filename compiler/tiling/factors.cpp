@@ -1,4 +1,4 @@
-// factors.cpp — what a contraction multiplies.
+// factors.cpp — finds the factors of a contraction.
 #include <algorithm>
 
 #include "compiler/fusion/inliner.h"
@@ -19,8 +19,8 @@ bool is_computed(const TilingRequest& request, const ValueAt& value) {
          std::find(nodes.begin(), nodes.end(), value.node) != nodes.end();
 }
 
-// The Inliner's sink: a value is a factor, the two factors whose product it is, or something else:
-// none.
+// The Inliner's sink. The result of a value is the value itself if it is a factor, two factors if
+// it is their product, and an empty list otherwise.
 struct ProductSink {
   using Value = std::vector<ValueAt>;
   const std::function<bool(const ValueAt&)>& is_factor;
@@ -86,7 +86,7 @@ std::vector<Factor> factors(const TilingRequest& request, const Space& space, co
            std::none_of(found.begin(), found.end(),
                         [&](const Factor& f) { return is_same(f.value, value); });
   };
-  // A value found hides what it is made of, so each search begins anew.
+  // A value that was found hides the values from which it is made, so each search begins again.
   for (const SpaceTask& task : pass.reduces) {
     for (bool searching = true; searching;) {
       const auto values = visited_values(request.forms, request.fusion, task, kept);

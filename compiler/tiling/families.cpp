@@ -96,12 +96,12 @@ int64_t gpu_vector(const std::vector<AccessInfo>& accesses, const SpaceAxis& axi
   size_t least = 16;
   for (const AccessInfo& access : accesses) {
     if (access.stride(axis) != 1) {
-      // Neighbours that lie apart are separate accesses, however many a thread has.
+      // Neighbours that are apart in memory are separate accesses, even if one thread has them.
       if (access.stride(axis) > 1) vector = 1;
       continue;
     }
     least = std::min(least, access.bytes);
-    // Only vectors that begin at a multiple of their size are one access.
+    // A vector is one access only if it begins at a multiple of its size.
     const int64_t divisor = access.offset.substitute(axis.symbol.symbol_name(), 0).divisor();
     while (vector > 1 && divisor % vector != 0) vector /= 2;
   }

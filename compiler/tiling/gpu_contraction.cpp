@@ -13,7 +13,7 @@ namespace braze {
 
 namespace {
 
-// One side of the block's tile: threads, and elements in each.
+// One side of a block's tile: its threads, and the elements of each.
 struct Side {
   int64_t threads = 16, each = 4;
   int64_t tile() const { return threads * each; }
@@ -27,7 +27,7 @@ Side side_of(int64_t extent) {
   return side;
 }
 
-// Copies pay where the product is large, and where each factor is there to be copied.
+// Whether slices of factors on chip pay: the product is large, and there are factors on both sides.
 bool slices_pay(const std::vector<Factor>& found, double products, int64_t depth) {
   const auto lanes =
       std::count_if(found.begin(), found.end(), [](const Factor& f) { return f.lanes; });
@@ -36,7 +36,7 @@ bool slices_pay(const std::vector<Factor>& found, double products, int64_t depth
          products >= kLeastProducts;
 }
 
-// A product of m x n sums that copies slices; none if it had better not.
+// The schedule of a product of m x n sums with slices. None if slices do not pay.
 std::optional<Schedule> schedule_slices(const TilingRequest& request, const Space& space,
                                         size_t lane, size_t row, int64_t m, int64_t n,
                                         int64_t batches) {
@@ -60,7 +60,7 @@ std::optional<Schedule> schedule_slices(const TilingRequest& request, const Spac
       best_tile(matrices, {m, n, batches, depth, ahead},
                 inner.size() == 1 && splittable(request, space), request.target);
   const SlicedTile& best = *tile;
-  // Accumulators of eight bytes take the registers of two.
+  // Sums of eight bytes take two registers each.
   const auto bytes = static_cast<int64_t>(size_of(compute_type(form->accumulator)));
   const int64_t narrower = std::max<int64_t>(bytes / 4, 1);
   schedule.tile[row] = schedule.block[row] = best.rows / narrower;
@@ -105,7 +105,7 @@ std::optional<std::pair<size_t, size_t>> factor_axes(const TilingRequest& reques
         indirect = indirect || (load.indirect && (l || r));
       }
       if (!by_lane || !by_row || by_both || indirect) continue;
-      // Ties go to the larger axes, and to rows that lie close to each other.
+      // Among equals, longer axes win, and then rows that lie close to each other.
       const double extents = static_cast<double>(planned_extent(space.parallel[lane].extent)) *
                              static_cast<double>(planned_extent(space.parallel[row].extent));
       const double score = contiguous(space.parallel[lane]) + 1e-3 * std::log2(extents + 1) +
@@ -127,7 +127,7 @@ std::optional<Schedule> schedule_gpu_contraction(const TilingRequest& request, c
   const int64_t n = std::max<int64_t>(planned_extent(space.parallel[lane].extent), 1);
   const int64_t m = std::max<int64_t>(planned_extent(space.parallel[row].extent), 1);
   Side columns = side_of(n), rows = side_of(m);
-  // Threads that a short side leaves work along the other.
+  // If one side is short, its threads work along the other.
   while (columns.threads * rows.threads < 256 && columns.tile() < n) columns.threads *= 2;
   while (columns.threads * rows.threads < 256 && rows.tile() < m) rows.threads *= 2;
   int64_t batches = 1;
@@ -135,7 +135,7 @@ std::optional<Schedule> schedule_gpu_contraction(const TilingRequest& request, c
     if (p != lane && p != row)
       batches *= std::max<int64_t>(planned_extent(space.parallel[p].extent), 1);
   if (const auto slices = schedule_slices(request, space, lane, row, m, n, batches)) return slices;
-  // Enough blocks for all multiprocessors, by fewer elements in a thread.
+  // There should be blocks for all multiprocessors; if necessary, threads take fewer elements.
   const auto blocks = [&] {
     return batches * ((n + columns.tile() - 1) / columns.tile()) *
            ((m + rows.tile() - 1) / rows.tile());

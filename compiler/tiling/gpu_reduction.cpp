@@ -1,6 +1,6 @@
-// gpu_reduction.cpp — reductions on a GPU. Along rows: a row, or several, in the registers of a
-// block if it fits, else walked by the whole block. Along columns: lanes on neighbouring columns,
-// warps on rows, folded between warps at the end.
+// gpu_reduction.cpp — the family of reductions on a GPU. Along rows: if one row or several fit in
+// the registers of a block, they stay there; otherwise the whole block walks them. Along columns:
+// lanes are on neighbouring columns and warps on rows, and warps are folded at the end.
 #include <algorithm>
 #include <bit>
 
@@ -13,22 +13,23 @@ namespace {
 
 constexpr int64_t kBlockThreads = 256;
 constexpr int64_t kMostThreads = 1024;
-// Elements a thread can keep of each input of a row without spilling.
+// Elements of each input of a row that a thread can keep without spilling.
 constexpr int64_t kMostKept = 32;
-// Bytes of an input that a thread should have, two accesses: kernels are slower with one, and no
-// faster with four, which take twice the code.
+// Bytes of an input that a thread should have: two accesses. Kernels are slower with one access;
+// with four they are no faster and have twice the code.
 constexpr int64_t kFewBytes = 32;
-// Threads of each block of a cluster that shares a row: the first that can.
+// Threads of each block of a cluster that shares a row. The first number with which the row fits is
+// taken.
 constexpr int64_t kClusterThreads[] = {256, 512};
 // Elements of a thread at each step of a row that is walked.
 constexpr int64_t kWalkElements = 4;
-// A reduction with few results is cut into chunks, whose number is part of the Schedule.
+// A reduction with few results is cut into chunks. Their number is part of the Schedule.
 constexpr int64_t kMostChunks = 256;
 constexpr int64_t kChunkElements = 8192;
-// Threads of a multiprocessor that hide its memory's latency.
+// The number of threads with which a multiprocessor hides the latency of its memory.
 constexpr int64_t kMultiprocessorThreads = 1024;
 
-// Whether what a pass over a row reads, a later one reads too, so that it pays to keep the row.
+// Whether several passes run over a row, so that it pays to keep it.
 bool walks_rows_again(const Space& space) {
   const auto along = [](const Pass& pass) { return !pass.inner.empty(); };
   const bool rows = std::all_of(space.passes.begin(), space.passes.end(),
@@ -36,12 +37,12 @@ bool walks_rows_again(const Space& space) {
   return rows && std::count_if(space.passes.begin(), space.passes.end(), along) > 1;
 }
 
-// Neighbours along the row that one thread should access together. What pads the row to a multiple
-// of all threads' vectors takes registers and instructions, of which narrow elements have more for
-// each byte: 7 % of a row of 2 bytes and 14 % of one of 4 is the price of longer vectors, unless a
-// warp would access less than 128 bytes. Where the row begins matters less: its tiles may begin
-// before it (TileEmitter::plan_lead).
-// `kept`: elements that a thread may keep of a row that stays in registers, else 0.
+// How many neighbours along the row one thread should access together. The row is padded to a
+// multiple of all threads' vectors, which costs registers and instructions, more of them per byte
+// for narrow elements. Longer vectors are worth 7 % of a row of 2-byte elements and 14 % of one of
+// 4-byte elements, or more if a warp would otherwise access less than 128 bytes. The alignment of
+// rows matters less, because tiles may begin before the row (the step `lead`). `kept` is the number
+// of elements that a thread may keep of a row in registers; 0 if the row is walked.
 int64_t row_vector(const std::vector<AccessInfo>& touched, const SpaceAxis& axis, int64_t length,
                    int64_t threads, int64_t kept, bool may_lead) {
   constexpr int64_t kAccessBytes = 16, kLaneBytes = 4;
@@ -66,7 +67,7 @@ int64_t row_vector(const std::vector<AccessInfo>& touched, const SpaceAxis& axis
   return vector;
 }
 
-// Threads along the row and the row's tile.
+// Chooses the threads along a row and the tile of the row.
 void deal_row(const TilingRequest& request, const Space& space, const Pass& main,
               const std::vector<AccessInfo>& touched, Schedule& schedule) {
   const SpaceAxis& axis = main.inner.back();
@@ -82,8 +83,9 @@ void deal_row(const TilingRequest& request, const Space& space, const Pass& main
   const int64_t kept =
       std::clamp<int64_t>(3 * kMostKept / std::max<int64_t>(inputs, 1), schedule.vector, kMostKept);
   const int64_t few = kFewBytes / static_cast<int64_t>(least);
-  // A warp for itself needs no barriers; longer rows take as many threads as they can use: the
-  // power of two nearest to few elements each, unless that were more than a thread can keep.
+  // A warp that works alone needs no barriers. A longer row gets as many threads as it can use: the
+  // power of two that gives each thread about `few` elements, or more threads if a thread could not
+  // keep its part.
   int64_t along = kWarpThreads;
   if (length > kWarpThreads * kept) {
     const int64_t wanted = std::max(ceil_divide(2 * length, 3 * few), ceil_divide(length, kept));
@@ -91,8 +93,8 @@ void deal_row(const TilingRequest& request, const Space& space, const Pass& main
   }
   bool resident = main.inner.size() == 1 && length <= along * kept;
   if (!resident && walks_rows_again(space)) {
-    // Several blocks keep what one cannot, small ones, so that a multiprocessor loads for one while
-    // it stores for another.
+    // Several small blocks keep what one block cannot. A multiprocessor then loads for one block
+    // while it stores for another.
     for (const int64_t threads : kClusterThreads) {
       const int64_t blocks = ceil_power_of_two(ceil_divide(length, threads * kept));
       if (blocks > request.target.cluster_blocks) continue;
@@ -103,7 +105,7 @@ void deal_row(const TilingRequest& request, const Space& space, const Pass& main
     }
   }
   const int64_t aligned = schedule.vector, threads = along * schedule.cluster;
-  // What is kept on chip while a row is walked again lies by index.
+  // A row that is kept on chip and walked again lies there by index.
   const bool may_lead = along > kWarpThreads && (resident || !walks_rows_again(space));
   schedule.vector = row_vector(touched, axis, length, threads, resident ? kept : 0, may_lead);
   const bool leads = schedule.vector > aligned;
@@ -122,8 +124,8 @@ void deal_row(const TilingRequest& request, const Space& space, const Pass& main
   schedule.threads = {rows, along};
 }
 
-// Lanes on columns; warps on the rows that are reduced, as far as the columns alone do not fill the
-// machine.
+// Lanes are on columns. If the columns alone do not fill the machine, warps are on the reduced
+// rows.
 void deal_columns(const TilingRequest& request, const Space& space, const Pass& main,
                   const std::vector<AccessInfo>& touched, size_t column, Schedule& schedule) {
   const SpaceAxis& axis = space.parallel[column];
@@ -144,7 +146,7 @@ void deal_columns(const TilingRequest& request, const Space& space, const Pass& 
   schedule.tile[column] = schedule.block[column] = along * schedule.vector;
   schedule.threads = {along};
   if (!main.inner.empty()) {
-    // Four rows a thread and turn, so that their loads overlap.
+    // A thread takes four rows in a turn, so that their loads overlap.
     schedule.inner_tile = std::min(4 * warps, ceil_power_of_two(length));
     if (schedule.inner_tile > 1) schedule.threads = {warps, along};
   }
@@ -159,7 +161,7 @@ std::optional<Schedule> schedule_gpu_reduction(const TilingRequest& request, con
                     .block = std::vector<int64_t>(rank, 1),
                     .tile = std::vector<int64_t>(rank, 1),
                     .threads = {kWarpThreads}};
-  const Pass& main = longest_pass(space);  // it decides
+  const Pass& main = longest_pass(space);  // it determines the axes
   if (rank == 0 && main.inner.empty()) return schedule;
   const auto touched = accesses(request, main);
   double row_quality = -1;
@@ -174,7 +176,8 @@ std::optional<Schedule> schedule_gpu_reduction(const TilingRequest& request, con
   for (const int64_t n : schedule.threads) used *= n;
   if (used < kWarpThreads) schedule.threads.back() *= kWarpThreads / used;
 
-  // Few instances, one pass of reductions, much to reduce: split.
+  // If there are few instances, one pass of reductions and much to reduce, the pass is cut into
+  // chunks.
   int64_t instances = 1;
   for (size_t p = 0; p < rank; ++p)
     instances *= ceil_divide(std::max<int64_t>(planned_extent(space.parallel[p].extent), 1),

@@ -1,5 +1,6 @@
-// reduction.cpp — reductions over rows (vectors along the reduced axis, folded at the end) and over
-// columns (vectors along a parallel axis, the reduced axes walked in order).
+// reduction.cpp — the family of reductions on a CPU: over rows (vectors run along the reduced axis
+// and are folded at the end) and over columns (vectors run along a parallel axis, and the reduced
+// axes are walked in order).
 #include <algorithm>
 
 #include "compiler/tiling/families.h"
@@ -9,8 +10,8 @@ namespace braze {
 namespace {
 
 constexpr int64_t kInstanceElements = 16'384;
-// A reduction with few parallel indices is cut into chunks, whose number is part of the Schedule
-// and not of the machine, since it orders the sum.
+// A reduction with few results is cut into chunks. Their number is part of the Schedule and does
+// not depend on the machine, because it determines the order of the sum.
 constexpr int64_t kMostChunks = 16;
 constexpr int64_t kChunkElements = 16'384;
 
@@ -25,7 +26,7 @@ std::optional<Schedule> schedule_reduction(const TilingRequest& request, const S
   const int64_t lanes = request.target.vector_lanes(4);
   const int64_t wide = lanes * (request.target.vector_registers >= 32 ? 4 : 2);
 
-  const Pass& main = longest_pass(space);  // it decides about lanes
+  const Pass& main = longest_pass(space);  // it determines the axis of the lanes
   const auto touched = accesses(request, main);
   double row_quality = -1;
   if (!main.inner.empty()) row_quality = lane_quality(touched, main.inner.back(), lanes);
@@ -53,7 +54,8 @@ std::optional<Schedule> schedule_reduction(const TilingRequest& request, const S
     schedule.tile[column] = schedule.block[column] = tile;
   }
 
-  // Few instances, one pass of reductions, much to reduce: split.
+  // If there are few instances, one pass of reductions and much to reduce, the pass is cut into
+  // chunks.
   int64_t instances = 1;
   for (size_t p = 0; p < rank; ++p)
     instances *=

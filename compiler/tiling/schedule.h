@@ -1,7 +1,8 @@
-// schedule.h — Schedule: the blocks and tiles for which a space is priced.
+// schedule.h — Schedule: the blocks and tiles for which a space is priced. (The schedule of a
+// kernel that is made is a list of steps: compiler/loops/steps/text.h.)
 //
-// Blocks and tiles are per parallel axis of the Fusion's space: an instance covers `block` indices
-// of an axis and steps through them `tile` at a time.
+// Blocks and tiles are given for each parallel axis of the Fusion's space: an instance covers
+// `block` indices of an axis, and takes `tile` of them at a time.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace {
 
 using Family = std::optional<Schedule> (*)(const TilingRequest&, const Space&);
 
-// In the order of preference.
+// The families in the order of preference.
 constexpr Family kCpuFamilies[] = {schedule_reduction};
 constexpr Family kGpuFamilies[] = {schedule_gpu_contraction, schedule_gpu_reduction};
 
@@ -37,7 +37,7 @@ Space tiling_space(const LoopForms& forms, const Fusion& fusion) {
   auto found = find_space(forms, fusion);
   if (std::holds_alternative<NoSpace>(found)) return {};  // only a loop tree can express it
   auto& space = std::get<Space>(found);
-  // A loop tree tiles scans and what is placed, and merges axes itself.
+  // Loop trees tile scans and placed reductions, and merge their axes themselves.
   return space.running || space.placed ? std::move(space) : collapse(forms, fusion, space);
 }
 

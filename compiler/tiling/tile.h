@@ -1,7 +1,8 @@
-// tile.h — the blocks and tiles for which the cost model prices a space that no tree prices yet.
+// tile.h — chooses the blocks and tiles for which the cost model prices a space, if its price is
+// not read from a tree.
 //
-// A family is a rule that fills in a Schedule for the fusions that it suits; families.h lists the
-// families. The first family that accepts a fusion decides.
+// A family is a rule that fills in a Schedule for the kernels that it suits (families.h). The first
+// family that accepts a kernel decides.
 #pragma once
 
 #include <optional>

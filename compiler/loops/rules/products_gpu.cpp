@@ -235,8 +235,8 @@ void slice_factors(Scheduled& out, const Names& names, const std::vector<Factor>
       const auto load = std::ranges::find_if(sum.body.steps, [&](const LoopStep& s) {
         return s.kind == LoopStep::Kind::Load && s.source == first->tensor;
       });
-      const bool lies_along =
-          load->at.back().uses(names.inner) || load->at.size() < 2;  // as `stage` has it
+      // Whether the summed axis is the last axis of the copy that `stage` makes.
+      const bool lies_along = load->at.back().uses(names.inner) || load->at.size() < 2;
       if (out.try_take(StageStep{{false, tensor.name}, turns, lies_along != along}))
         made_from(before, *first);
     }
