@@ -5,7 +5,7 @@
 
 namespace braze::reasons {
 
-// Fused.
+// Fused edges.
 inline constexpr Code kFused{
     "fused", ErrorKind::Unsupported,
     "Producer and consumer are one kernel, which is estimated to be faster."};
@@ -15,7 +15,7 @@ inline constexpr Code kInlined{
 inline constexpr Code kRecomputed{"recomputed", ErrorKind::Unsupported,
                                   "The producer is computed again inside this consumer, which is "
                                   "cheaper than a round trip to memory."};
-// Not fused: cannot be.
+// Edges that cannot be fused.
 inline constexpr Code kPlaced{"placed", ErrorKind::Unsupported,
                               "A reduction that places its terms by loaded indices cannot share "
                               "its kernel with another reduction."};
@@ -44,13 +44,13 @@ inline constexpr Code kManyTensors{
 inline constexpr Code kCrowded{"crowded", ErrorKind::Unsupported,
                                "Very many kernels share this value, and only the nearest in the "
                                "graph were tried with each other."};
-// Not fused: would be slower.
+// Edges whose fusion would be slower.
 inline constexpr Code kRecomputeCost{
     "recompute-cost", ErrorKind::Unsupported,
     "Computing the producer again in every consumer costs more than a round trip to memory."};
 inline constexpr Code kPacked{
     "packed", ErrorKind::Unsupported,
-    "The producer is a transposed factor for the matrix units, which read it from memory."};
+    "The producer is a factor in the form in which the matrix units read it from memory."};
 inline constexpr Code kParallelism{
     "parallelism", ErrorKind::Unsupported,
     "The fused kernel has too few independent instances to fill the machine."};
@@ -59,7 +59,7 @@ inline constexpr Code kCost{
     "The fused kernel is estimated to be slower than the two kernels apart."};
 inline constexpr Code kNotAsked{"not-asked", ErrorKind::Unsupported,
                                 "Fusion is switched off for this compilation."};
-// Not an edge between kernels.
+// Edges that are not between kernels.
 inline constexpr Code kEmpty{"empty", ErrorKind::Unsupported,
                              "One of the two has no elements, so there is nothing to compute."};
 inline constexpr Code kFromInput{"input", ErrorKind::Unsupported,

@@ -17,7 +17,7 @@ class CpuLowering : public Lowering {
   void begin_phase(Phase&) override { scratch_ = 0; }
   void end_phase(Phase& lowered) override { lowered.scratch_bytes = scratch_; }
 
-  // L1.
+  // L1: vectors along the innermost axis, in an array over all axes.
   ValueType lower_type(const ValueType& tile) const override {
     if (tile.rank() == 0) return tile;
     ValueType out = tile;
@@ -28,7 +28,7 @@ class CpuLowering : public Lowering {
     return out;
   }
 
-  // L2.
+  // L2: the positions of elements, as array positions and lanes.
   Expr position(size_t axis, const ValueType& tile, const ValueType& lowered) const override {
     const Expr element =
         lowered.extents[axis] == 1 ? Expr(0) : position_symbol('e', axis, lowered.extents[axis]);
@@ -42,7 +42,7 @@ class CpuLowering : public Lowering {
 
   Condition single_store(const ValueType&) const override { return {}; }
 
-  // L16.
+  // L16: buffers get places in the scratch of the worker.
   void place_buffer(Memory& lowered, int64_t bytes) override {
     lowered.scratch_offset = scratch_;
     scratch_ += (bytes + 63) / 64 * 64;
@@ -53,7 +53,7 @@ class CpuLowering : public Lowering {
   void leave_loop() override {}
   void check_row(const RowOp&, const Statement&) const override {}
 
-  // L10.
+  // L10: folds whole vectors first, and then the lanes of one vector.
   void lower_fold(const FoldOp& op, const Statement& s) override {
     ValueOperand value = mapped(op.operand);
     const ValueType& tile = tile_[op.operand.value].type;
@@ -73,7 +73,7 @@ class CpuLowering : public Lowering {
     define(s.results[0], value);
   }
 
-  // L11.
+  // L11: the steps of an arg-reduction, over the array first and then over lanes.
   void lower_arg_fold(const ArgFoldOp& op, const Statement& s) override {
     ValueOperand values = mapped(op.values), indices = mapped(op.indices);
     const ValueType& tile = tile_[op.values.value].type;
@@ -95,7 +95,7 @@ class CpuLowering : public Lowering {
     define(s.results[1], indices);
   }
 
-  // L12.
+  // L12: the steps of a scan.
   void lower_scan(const TileScanOp& op, const Statement& s) override {
     ValueOperand value = mapped(op.operand);
     const ValueType& tile = tile_[op.operand.value].type;
@@ -177,7 +177,7 @@ class CpuLowering : public Lowering {
 
   int64_t row_padding(const ValueType&) const override { return 0; }
 
-  // L18.
+  // L18: an atomic addition tells which instance arrives last.
   void lower_ticket(const TicketOp& op, const Statement& s) override {
     const MemoryId memory = memories_[op.memory.index];
     const Expr at = offset(op.memory, op.at, renamed_);

@@ -191,7 +191,7 @@ void Lowering::lower_op(const TestOp& op, const Statement& s) {  // L7
          emit(TestOp{substitute(op.condition, positions(result_type(s), type))}, type, s));
 }
 
-// L5.
+// L5: the number of an element from the coordinates of its place.
 Expr ProgramLowering::offset(MemoryId memory, const std::vector<Expr>& at,
                              const Positions& map) const {
   Expr sum;
@@ -439,7 +439,7 @@ std::pair<ValueOperand, ValueOperand> Lowering::better(bool is_max, const ValueO
   return {row(ElementwiseOp::select, {take, w, v}), row(ElementwiseOp::select, {take, j, i})};
 }
 
-// L13, L14.
+// L13, L14: views are operations on arrays if whole vectors move, and go through memory otherwise.
 void Lowering::lower_op(const ViewOp& op, const Statement& s) {
   const ValueType& from = tile_[op.operand.value].type;
   const ValueType& to = result_type(s);
@@ -518,7 +518,7 @@ void Lowering::lower_op(const BufferOp& op, const Statement&) {
   builder_.append(BufferOp{memories_[op.memory.index]}, {});
 }
 
-// L17.
+// L17: loops remain loops. Carried tiles become carried arrays.
 void Lowering::lower_op(const ForOp& op, const Statement& s) {
   ForOp loop{.symbol = op.symbol,
              .low = uniform(op.low),

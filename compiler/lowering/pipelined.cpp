@@ -161,7 +161,7 @@ void PipelinedLowering::place_buffer(Memory&, int64_t) {
   fail(codes::kInternal, "a buffer of a pipelined program must stand in a role");
 }
 
-// D7, D10.
+// D7, D10: makes the fields, the two lists of mbarriers, and the counts of a channel.
 void PipelinedLowering::declare_channel(ChannelId id) {
   const Channel& channel = tile_[id];
   LoweredChannel out;
@@ -193,7 +193,7 @@ int64_t PipelinedLowering::receivers(const Channel& channel) const {
   return role.warps * (channel.only ? 1 : role.copies);
 }
 
-// D2.
+// D2: places all objects in shared memory.
 void PipelinedLowering::place_shared(Phase& lowered) {
   int64_t end = 0;
   for (const auto* list : {&fields_, &buffers_, &exchanges_, &barriers_}) {
@@ -212,7 +212,7 @@ void PipelinedLowering::place_shared(Phase& lowered) {
        {.fix = "choose a schedule with smaller tiles or fewer stages"});
 }
 
-// D15.
+// D15: the statements at the start of a block.
 void PipelinedLowering::begin_block(const Phase& lowered) {
   const Expr tid = thread_symbol(lowered.block);
   if (!channels_.empty() || !plain_barriers_.empty()) {
@@ -282,7 +282,7 @@ void PipelinedLowering::lower_role(const Role& role) {
                 });
 }
 
-// D1.
+// D1: the copy, warp and lane of a thread, from its number in the role.
 void PipelinedLowering::role_symbols(const Expr& rtid) {
   const auto define = [&](std::string_view name, const Expr& value) {
     if (value.as_constant() || value.kind() == Expr::Kind::Symbol) return value;
@@ -347,7 +347,7 @@ void PipelinedLowering::by_first_thread(const std::function<void()>& then) {
   builder_.if_then({{role_.thread, IndexComparison::Kind::Eq, 0}}, then);
 }
 
-// D16.
+// D16: a barrier for the threads of this copy of the role.
 void PipelinedLowering::copy_barrier() {
   builder_.barrier(role_.copy + role_.first_barrier, role_.threads());
   state_ = {};
@@ -478,7 +478,7 @@ void PipelinedLowering::lower_op(const IfOp& op, const Statement& s) {
   meetings_ = counts ? ValueOperand(results.back()) : met;
 }
 
-// D9.
+// D9: a put waits until the slot is empty, and fills it.
 void PipelinedLowering::lower_op(const PutOp& op, const Statement&) {
   const Channel& channel = tile_[op.channel];
   const LoweredChannel& lowered = channels_.at(op.channel);
@@ -515,7 +515,7 @@ void PipelinedLowering::lower_op(const PutOp& op, const Statement&) {
   put_ = nullptr;
 }
 
-// D12.
+// D12: a get waits until the slot is full.
 void PipelinedLowering::lower_op(const ReceiveOp& op, const Statement&) {
   const Channel& channel = tile_[op.channel];
   const Expr item = uniform(op.item);
@@ -524,7 +524,7 @@ void PipelinedLowering::lower_op(const ReceiveOp& op, const Statement&) {
       {Place{channels_.at(op.channel).full, slot(channel, item)}, mod(round(channel, item), 2)});
 }
 
-// D13.
+// D13: a release arrives at the slot's empty barrier, once for each warp.
 void PipelinedLowering::lower_op(const ReleaseOp& op, const Statement&) {
   const Channel& channel = tile_[op.channel];
   const LoweredChannel& lowered = channels_.at(op.channel);
@@ -547,7 +547,7 @@ void PipelinedLowering::lower_op(const ReleaseOp& op, const Statement&) {
   });
 }
 
-// D14.
+// D14: the barrier of each element of a token.
 Expr PipelinedLowering::turn_barrier(TokenId token, const Expr& element) const {
   return element + turn_barriers_.at(token);
 }
@@ -560,7 +560,7 @@ void PipelinedLowering::lower_op(const TakeOp& op, const Statement&) {
                        {turn_barrier(op.token, uniform(op.element)), Expr(2 * role_.threads())});
 }
 
-// D28.
+// D28: waits for the kernels before this one.
 void PipelinedLowering::lower_op(const AwaitOp&, const Statement&) {
   builder_.instruction(Instruction::griddep_wait);
 }

@@ -319,7 +319,7 @@ int64_t PipelinedLowering::bulk_bytes(const PutOp& op) const {
   return out;
 }
 
-// D17.
+// D17: one thread starts the bulk store of each panel.
 void PipelinedLowering::lower_op(const StartStoreOp& op, const Statement& s) {
   const OnChip place = on_chip(op.window);
   before_async_read(place);

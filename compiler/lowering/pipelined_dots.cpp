@@ -122,7 +122,7 @@ void PipelinedLowering::lower_op(const StartDotOp& op, const Statement& s) {
       state_.buffers[on_chip(window).memory].loaded = true;
 }
 
-// D24.
+// D24: waits for dots, and keeps their register operands alive until then.
 void PipelinedLowering::lower_op(const WaitDotOp& op, const Statement& s) {
   std::vector<InstructionOperand> operands = {Expr(op.pending)};
   for (const ValueOperand& value : op.operands) operands.emplace_back(as_flat(value.value));

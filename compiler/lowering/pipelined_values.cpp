@@ -382,7 +382,7 @@ void PipelinedLowering::lower_op(const RowOp& op, const Statement& s) {
     set(s.results[0], emit_body(builder_, op.op, operands, result_type(s).dtype), axes);  // L9
 }
 
-// D6.
+// D6: folds registers, lanes and warps, in the order of the fold unless the order cannot matter.
 void PipelinedLowering::lower_op(const FoldOp& op, const Statement& s) {
   if (op.cluster) return fold_cluster(op, s);
   const ValueId tile = op.operand.value;

@@ -11,15 +11,15 @@
 
 namespace braze {
 
-/// The schedule that the rules choose. Unsupported if no family accepts the fusion.
+/// The schedule that the rules choose. Throws Unsupported if no family accepts the fusion.
 Schedule choose_schedule(const TilingRequest& request, const Space& space);
 
-/// The space of a fusion, with axes merged where that loses nothing; empty if its nodes
-/// share none.
+/// The space of a fusion, with axes merged if that loses nothing. It is empty if the nodes share no
+/// space.
 Space tiling_space(const LoopForms& forms, const Fusion& fusion);
 
-/// A space whose adjacent axes are merged where every access of the fusion runs through
-/// them with one stride.
+/// The space with neighbouring axes merged, if every access of the fusion runs through them with
+/// one stride.
 Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space);
 
 }  // namespace braze

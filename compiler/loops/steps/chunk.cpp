@@ -160,8 +160,8 @@ void replace_reads(LoopBody& body, size_t value, const std::function<uint32_t(ui
   for (const uint32_t result : old.results) body.results.push_back(now[result]);
 }
 
-// Makes three phases: every chunk is folded, the totals are scanned, and every chunk is scanned
-// from its total on.
+// Makes three phases: every chunk is folded, the totals are scanned, and every chunk is scanned by
+// itself. Its readers combine it with the value before the chunk.
 LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
   const LoopTask scan = *only_scan(loop_at(out, place));
   const DType dtype = body_dtype(scan);

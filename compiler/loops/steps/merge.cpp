@@ -349,7 +349,7 @@ class Merger {
     out.ratios.emplace(task.target, ratio(tree_, y, found.value()));
   }
 
-  // Also through values that were computed from it.
+  // Whether the task reads y, also through computed values, only at the indices of its own state.
   bool reads_own(const LoopTask& task, size_t y) const {
     for (const LoopStep& s : task.body.steps) {
       if (s.kind != LoopStep::Kind::Read) continue;
