@@ -361,11 +361,10 @@ class TreeBuilder {
   }
   // Finds the node e^(x - g) that `node` sums, where g is made only of the greatest x of the same
   // sum. The machine's approximate 2^x may then compute it. The greatest of the n terms is 1, and
-  // the mean of
-  // x - g|, weighted by the terms, is at most ln n. So the rounding of the exponent and the error
-  // of 2^x change the sum by at most (4 + 1.5 ln n) 2^-24 of itself, which is less than the n 2^-24
-  // that the order of additions may change. If a result needs the term itself, it is computed
-  // exactly, and the sum takes that value.
+  // the mean |x - g|, weighted by the terms, is at most ln n. So the rounding of the exponent and
+  // the error of 2^x change the sum by at most (4 + 1.5 ln n) 2^-24 of itself, which is less than
+  // the n 2^-24 that the order of additions may change. If a result needs the term itself, it is
+  // computed exactly, and the sum takes that value.
   std::optional<NodeId> summed_power(NodeId node, const LoopForm& form) const {
     constexpr int64_t kFewTerms = 64;
     if (stored_.empty() || form.monoid != Monoid::Sum || form.is_dot) return std::nullopt;
@@ -966,7 +965,7 @@ class TreeBuilder {
       loop.parallel = !carries(run, *axis);
       loop.levels = {{*axis}};
       loop.down = goes(run, *axis, true);
-      // whether the kernel has several dots
+      // A task leaves its root when it is placed. Until then, other roots still read its body.
       loop.body = nest(run, inner);
       out.emplace_back(std::move(loop));
     }

@@ -646,7 +646,7 @@ bool TreeEmitter::is_decided(const IndexComparison& part) const {
 }
 
 // Whether a condition that holds here implies that the axis has not ended. It does if it is `axis
-// <= other` and the other axis is no longer: turns of the other axis begin before its end.
+// <= other` and the other axis is not longer than this one, since its turns begin before its end.
 bool TreeEmitter::is_implied(size_t axis) const {
   return std::any_of(decided_.begin(), decided_.end(), [&](const IndexComparison& part) {
     using Kind = IndexComparison::Kind;

@@ -1064,7 +1064,7 @@ class GpuLowering : public Lowering {
   MemoryId add_meeting(DType dtype, int64_t count) {
     builder_.enter(cluster_exchange_.prologue);
     if (cluster_exchange_.count == 0)
-      // Begin_cluster sets their number.
+      // `begin_cluster` sets the number of mbarriers.
       cluster_exchange_.mbarriers = builder_.mbarriers("met", 1, 0);
     const MemoryId id = builder_.shared_memory("blocks", dtype, count, shared_);
     builder_.leave();

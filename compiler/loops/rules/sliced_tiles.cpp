@@ -37,8 +37,8 @@ int64_t resident_blocks(const SlicedTile& tile) {
 // multiplications and the pause between two slices, whichever is longer.
 double product_time(const SlicedTile& tile, int64_t chunks, const ProductSize& size,
                     const Target& target) {
-  // Seconds of a pause: a barrier, or a fetch, a store and a barrier. And seconds of one more
-  // phase.
+  // Seconds: of a pause between slices (a barrier, or a fetch, a store and a barrier), and of one
+  // more phase.
   const double between = size.ahead ? 0.1e-6 : 0.29e-6;
   constexpr double kPhase = 2.8e-6;
   const double rate = target.flops_per_second / 2 / target.cores;

@@ -12,7 +12,7 @@ namespace braze {
 
 inline constexpr int64_t kLeastDepth = 64;         ///< shorter products end before slices pay
 inline constexpr double kLeastProducts = 1 << 23;  ///< smaller ones leave most threads without work
-/// Because an array of registers has at most six axes.
+/// A product has at most this many, because an array of registers has at most six axes.
 inline constexpr size_t kMostFactors = 4;
 
 /// The tile of a block, its threads, and the length of a slice along the summed axis.

@@ -134,7 +134,7 @@ std::optional<std::pair<size_t, size_t>> run_of(const LoopTree& tree, size_t ten
       for (const LoopStep& s : task.body.steps) {
         if (s.kind != LoopStep::Kind::Load || s.source != tensor) continue;
         accesses.push_back(&s.at);
-        // Without them, the load asks what lies outside.
+        // A load with `otherwise` and without conditions asks what lies outside.
         fits &= !s.otherwise || !s.conditions.empty();
       }
     });
