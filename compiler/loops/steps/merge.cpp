@@ -381,8 +381,8 @@ class Merger {
   const Loop &first_, &second_;
   std::set<size_t> made_;
   std::map<size_t, const LoopTask*> makers_, computed_;
-  std::map<size_t, std::vector<const Loop*>>
-      inside_;  // by value: loops of the first, around its maker
+  // By value: the loops inside the first loop around its maker.
+  std::map<size_t, std::vector<const Loop*>> inside_;
 };
 
 bool same_levels(const Loop& a, const Loop& b) {
