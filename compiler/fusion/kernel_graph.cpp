@@ -32,7 +32,7 @@ KernelGraph::KernelGraph(const LoopForms& forms, const std::vector<bool>& live,
     if (leaves(only, {&k, 1})) kernels_[k].fusion.outputs = {only};
     for (const auto* needed : {&kernels_[k].fusion.inputs, &kernels_[k].fusion.after})
       for (NodeId value : *needed)
-        if (kernel_of(value) != kNone)  // which has a lower number
+        if (kernel_of(value) != kNone)  // a kernel with a lower number
           level_[k] = std::max(level_[k], level_[kernel_of(value)] + 1);
   }
 }

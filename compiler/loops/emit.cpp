@@ -1,3 +1,5 @@
+// emit.cpp — the walk over a loop tree: phases, grids, roles, loops, and the states that loops
+// carry (E1 to E5). emit_p.h lists the files that do the rest.
 #include "compiler/loops/emit.h"
 
 #include <algorithm>

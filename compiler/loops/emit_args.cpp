@@ -1,3 +1,4 @@
+// emit_args.cpp — arg-reductions, whose states are pairs of a value and a number.
 #include "compiler/loops/emit_p.h"
 
 namespace braze {

@@ -1,3 +1,5 @@
+// emit_boxes.cpp — in roles: results that leave as asynchronous boxes, and values that are kept on
+// chip (E16).
 #include <algorithm>
 
 #include "compiler/loops/emit_p.h"

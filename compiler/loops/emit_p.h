@@ -1,5 +1,5 @@
-// emit_p.h — the walk over a loop tree that makes a tile program. Its parts (rules of 0003, section
-// 5):
+// emit_p.h — the walk over a loop tree that makes a tile program, by the rules E1 to E18 of 0003,
+// section 5. Its files:
 //
 //   emit.cpp         the walk: phases, grids, roles, loops and the states that they carry (E1 - E5)
 //   emit_tasks.cpp   bodies as rows over tiles, folds, scans, stores (E6 - E9, E15 - E18)
@@ -53,7 +53,7 @@ class TreeEmitter {
   /// The value of a step at the present place. If tasks of one region ask for the same value, it is
   /// computed once.
   struct Question {
-    LoopStep step;  // over symbols of the program
+    LoopStep step;  // with coordinates over symbols of the program
     std::vector<ValueOperand> operands;
     std::vector<int64_t> extents;  // of the tile
     Condition ends;                // the conditions under which something is loaded
@@ -91,7 +91,7 @@ class TreeEmitter {
   /// A result that is stored as a box after several turns have each made a part of it.
   struct Gathered {
     OnChip chip;
-    TaskTile tile;  // all of it
+    TaskTile tile;  // the whole box
   };
   /// A load that stands before the loops that need it.
   struct RaisedLoad {

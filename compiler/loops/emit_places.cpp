@@ -1,3 +1,4 @@
+// emit_places.cpp — placed reductions, whose terms say where they are added (E18).
 #include <algorithm>
 
 #include "compiler/loops/emit_p.h"

@@ -1,3 +1,5 @@
+// emit_roles.cpp — channels between roles, what is copied and released when, and asynchronous dots
+// (E4, E10).
 #include <algorithm>
 #include <tuple>
 

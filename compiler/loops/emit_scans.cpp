@@ -1,3 +1,5 @@
+// emit_scans.cpp — scans, one digit at a time (E18), and the digits that become dimensions of
+// tiles.
 #include <algorithm>
 
 #include "compiler/loops/emit_p.h"

@@ -1,3 +1,5 @@
+// emit_tasks.cpp — bodies as rows over tiles, folds, dots on vector units, and stores (E6 to E9,
+// E15 to E18).
 #include <algorithm>
 
 #include "compiler/loops/emit_p.h"

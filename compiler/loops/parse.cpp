@@ -626,7 +626,7 @@ class TreeParser {
   std::map<std::string, size_t, std::less<>> axes_, tensors_, values_;
   std::map<std::string, uint32_t, std::less<>> lets_;  // steps of the present body
   LoopBody* body_ = nullptr;
-  std::vector<size_t> depths_;  // of the body's steps
+  std::vector<size_t> depths_;  // nesting depth of each step of the body
   size_t depth_ = 0, body_depth_ = 0;
   bool in_bounds_ = false;
 };

@@ -1,3 +1,4 @@
+// collapse.cpp — merges neighbouring axes of a space through which all accesses run as one.
 #include <algorithm>
 #include <functional>
 #include <unordered_map>

@@ -1,3 +1,5 @@
+// collapse.cpp — joins axes of loops, and dimensions of tensors, through which all accesses run as
+// one. Most rules begin with it.
 #include <algorithm>
 
 #include "compiler/loops/rules/facts.h"

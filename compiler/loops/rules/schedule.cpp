@@ -1,3 +1,4 @@
+// schedule.cpp — finds the rule that serves a tree on a target.
 #include <algorithm>
 #include <set>
 
