@@ -25,7 +25,7 @@ constexpr double kLongRow = 16;
 constexpr int64_t kLeastPlaces = 8;
 constexpr int64_t kLeastColumns = 64;  // columns of a block that shares rows with other blocks
 constexpr int64_t kScan = 32;
-constexpr int64_t kMostHits = 16;  // of a group; with more, its places are not compared at once
+constexpr int64_t kMostHits = 16;  // hits of a group that is compared at once
 // GPU: the most threads of a block, terms that each of them compares, blocks of a multiprocessor.
 constexpr int64_t kBlockThreads = 256;
 constexpr int64_t kThreadScan = 8;

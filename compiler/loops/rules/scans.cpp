@@ -15,7 +15,7 @@ namespace {
 // Figures for GPUs.
 constexpr int64_t kBlockWarps = 4;
 constexpr int64_t kMostWarps = 8;
-constexpr int64_t kWarpsToFill = 32;   // warps of a multiprocessor
+constexpr int64_t kWarpsToFill = 32;   // warps that fill a multiprocessor
 constexpr int64_t kVectors = 4;        // vectors of a thread, in flight
 constexpr int64_t kElements = 32;      // elements of a thread in a strip
 constexpr int64_t kLeastSegment = 64;  // bytes of each line of a strip
