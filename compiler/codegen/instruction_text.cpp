@@ -27,7 +27,7 @@ class Writer {
       for (size_t r = 0; r < operands[i].registers; ++r) {
         holes.push_back(next++);
         text.inputs += input_letter(letter, operands[i], r);
-        // tf32 is a layout of 32 bits.
+        // PTX takes tf32 operands in registers without a type.
         if (is_tf32(op.instruction) && i < 2 && text.inputs.back() == 'f') text.inputs.back() = 'r';
       }
     }
@@ -174,7 +174,8 @@ std::string multiply(Writer& w, std::string_view shape, std::string_view type) {
                              type, type, w.result_list(), w.list(0), w.list(1), w.list(2)));
 }
 
-// The accumulator is the results' registers; 16-bit operands may be transposed on the way.
+// The accumulator is in the registers of the results. 16-bit operands may be transposed when they
+// are read.
 std::string multiply_group(Writer& w, int k, std::string_view type) {
   const auto transposed = [&](size_t i) {
     return k != 16 || !w.operands[i].matrix ? "" : w.operands[i].matrix->k_major ? ", 0" : ", 1";
@@ -190,7 +191,7 @@ std::string approximate(Writer& w, std::string_view name) {
   return pure(w, fmt::format("{} {}, {};", name, w.result(), w.in(0)));
 }
 
-// In the order of instructions.def.
+// The rows of the table, in the order of instructions.def.
 struct Row {
   Instruction instruction;
   Emit emit;
@@ -237,7 +238,7 @@ constexpr Row kRows[] = {
      [](Writer& w) {
        return fmt::format("{{ .reg .pred q; {} selp.b32 {}, 1, 0, q; }}", try_wait(w), w.result());
      }},
-    // Labels are local to the braces.
+    // The braces make the label local, so that the text can occur several times.
     {I::mbarrier_wait,
      [](Writer& w) {
        return fmt::format("{{ .reg .pred q; again: {} @!q bra again; }}", try_wait(w));

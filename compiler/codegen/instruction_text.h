@@ -2,12 +2,15 @@
 // generators.
 //
 // A generator turns the operands of an instruction into registers, operand by operand:
-//   i  one of 32 bits                      #  none; the operand is a part of the text
-//   p q  the address in shared memory, 32 bits; then the rank, if a block is named
-//   m n  the same                          P  the address in device memory, 64 bits
-//   t  the address of the map, 64 bits, then the coordinates, outermost first, 32 bits each
-//   T  the address of the map              v V  one for each element
-//   M B  the descriptor, 64 bits; or one for each element
+//   i      one register of 32 bits
+//   #      no register; the operand is a part of the text
+//   p q    the address in shared memory, 32 bits; then the rank, if a block is named
+//   m n    the same as p, of an mbarrier
+//   P      the address in device memory, 64 bits
+//   t      the address of the map, 64 bits, then the coordinates, outermost first, 32 bits each
+//   T      the address of the map
+//   v V    one register for each element
+//   M B    the descriptor, 64 bits; or one register for each element
 #pragma once
 
 #include <optional>
@@ -26,14 +29,14 @@ struct AsmText {
   std::string results;
   std::string inputs;
   std::vector<int> ties;   ///< for each input the result whose register it is in, or -1
-  bool effects = true;     ///< false: only its results matter
+  bool effects = true;     ///< false: it does nothing but compute its results
   bool converges = false;  ///< the threads of a warp must be together
 };
 
 /// The registers of one operand: their number and their properties.
 struct AsmOperand {
   size_t registers = 0;
-  char letter = 'r';                ///< of a value's
+  char letter = 'r';                ///< the register class of a value's registers
   bool has_rank = false;            ///< the last register is a block's rank
   std::optional<int64_t> constant;  ///< of '#', and of 'i' where it is known
   std::optional<MatrixLayout> matrix;

@@ -278,7 +278,8 @@ SourceLocation source_of_fault(const std::string& ptx, std::string_view log) {
   return {};
 }
 
-// "(C7510)" and the like: a warning with a number is about speed or a promise that was not kept.
+// Whether a line is a warning. One with a number, such as "(C7510)", is about speed or about a
+// promise that was not kept.
 bool is_advice(std::string_view line) {
   return line.find("(C7") != std::string_view::npos ||
          line.find("warning") != std::string_view::npos;

@@ -56,7 +56,7 @@ Replacement join(const Rewriting& step, bool difference) {
   return std::nullopt;
 }
 
-// x and the constant, if `id` is their product.
+// If `id` is the product of a value and a constant, both of them.
 std::optional<std::pair<NodeId, double>> scaled(const Graph& graph, NodeId id) {
   const auto* factors = operands_of(graph, id, mul);
   if (!factors) return std::nullopt;
@@ -72,7 +72,8 @@ Replacement scale(const Rewriting& step) {
     const auto inner = scaled(graph, step.operands[1 - i]);
     if (!outer || !inner) continue;
     const double a = std::abs(*outer), b = std::abs(inner->second);
-    // Otherwise the product of the constants could be in range where a step was not.
+    // Otherwise the product of the constants could be in range although x * a overflows or
+    // underflows.
     const bool one_way =
         (a >= 1 && b >= 1 && a * b < 0x1p15) || (a <= 1 && b <= 1 && a * b > 0x1p-14);
     if (!one_way) return std::nullopt;

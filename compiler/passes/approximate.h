@@ -9,7 +9,8 @@ namespace braze {
 ///   x / y   -> x * (1 / y)   in f32 and f64, where y is broadcast: one division for many elements
 ///   x * y + z -> fma(x, y, z), and the same for differences
 ///   (x * a) * b -> x * (a * b), for constants that both enlarge or both reduce
-/// Quotients promise that for divisors from 2^-126 to 2^126 only (f64: 2^-1022 to 2^1022).
+/// For quotients this bound holds only if the divisor is in 2^-126 .. 2^126 (f64: 2^-1022 ..
+/// 2^1022).
 Graph approximate(const Graph& graph);
 
 }  // namespace braze

@@ -23,7 +23,7 @@ inline constexpr Code kBadConstraint{"bad-constraint", ErrorKind::InvalidArgumen
 
 namespace {
 
-/// For each axis of a tensor the axis of the mesh that cuts it, by number, or kWhole.
+/// For each axis of a tensor, the number of the mesh axis that cuts it, or kWhole.
 using Cut = std::vector<int>;
 constexpr int kWhole = -1;
 
@@ -40,8 +40,8 @@ struct Read {
   friend bool operator==(const Read&, const Read&) = default;
 };
 
-/// The loops of a node, and what becomes of its operands where they are cut. The loops of the
-/// domain come first, those of the reduction behind them.
+/// The loops of a node, and how a cut of a loop cuts its operands. The loops of the domain come
+/// first, and those of the reduction follow.
 class Loops {
  public:
   Loops(const Graph& graph, NodeId id, LoopForm form) : form_(std::move(form)) {
@@ -68,13 +68,14 @@ class Loops {
     return std::ranges::any_of(reads_, [&](const auto& read) { return read.first == operand; });
   }
 
-  /// The axes that are cut where a loop is cut in `count` blocks; none if it cannot be cut.
+  /// The axes of operands that are cut if a loop is cut into `count` blocks; none if the loop
+  /// cannot be cut.
   const std::optional<std::vector<Read>>& cut(size_t loop, int64_t count) {
     const auto [known, is_new] = cuts_.try_emplace({loop, count});
     if (is_new) known->second = find_cut(loop, count);
     return known->second;
   }
-  /// The loop that is cut where the axis is.
+  /// The loop that is cut if this axis of an operand is cut.
   std::optional<size_t> loop_of(const Read& read, int64_t count) {
     for (size_t loop = 0; loop < size(); ++loop)
       if (const auto& axes = cut(loop, count))
@@ -82,7 +83,8 @@ class Loops {
     return std::nullopt;
   }
 
-  /// Whether partial sums of the operands give partial sums of the result: it adds, moves and sums.
+  /// Whether partial sums of the operands give partial sums of the result. This holds if the node
+  /// only adds, moves and sums.
   bool is_linear() const {
     if ((form_.monoid && form_.monoid != Monoid::Sum) || form_.arg_max || form_.placement ||
         form_.running || !form_.waits_for.empty())
@@ -102,13 +104,14 @@ class Loops {
     return loop < domain() ? form_.domain[loop] : form_.reduction[loop - domain()];
   }
 
-  /// Whether something other than the place of a load depends on it.
+  /// Whether anything but the places of loads depends on the loop. Such a loop cannot be cut.
   bool decides(size_t loop) const {
     const std::string& name = symbols_[loop].symbol_name();
     if (form_.arg_max && loop >= domain()) return true;
     if (form_.running && (loop == form_.running->axis || loop >= domain())) return true;
     if (form_.placement && loop == form_.placement->axis) return true;
-    // Of terms that are not added, devices would need what the result begins with, and their order.
+    // If terms are not added but replace or compare, a device would have to know the value with
+    // which the result begins, and the order of the terms.
     if (form_.placement && loop >= domain() && form_.monoid != Monoid::Sum) return true;
     for (const BodyStep& step : form_.body) {
       if (step.kind == BodyStep::Kind::Index && step.expr.uses(name)) return true;
@@ -122,7 +125,7 @@ class Loops {
     if (!extent(loop).is_multiple_of(count) || extent(loop).is_constant(0) || decides(loop))
       return std::nullopt;
     std::vector<Read> axes;
-    std::vector<bool> whole(shapes_.size());  // read without it
+    std::vector<bool> whole(shapes_.size());  // operands that are read without the loop
     for (const auto& [operand, index] : reads_) {
       const std::optional<std::optional<size_t>> axis = axis_of(loop, operand, index, count);
       if (!axis) return std::nullopt;
@@ -140,8 +143,8 @@ class Loops {
     return axes;
   }
 
-  /// The axis whose blocks are those of the loop, or none if it is not read through it; nothing if
-  /// it is read otherwise.
+  /// The axis of the operand whose blocks are those of the loop. The inner optional is empty if the
+  /// loop's symbol does not occur in the index, and the outer one if the loop cannot be cut there.
   std::optional<std::optional<size_t>> axis_of(size_t loop, uint32_t operand,
                                                const std::vector<Expr>& index,
                                                int64_t count) const {
@@ -152,8 +155,8 @@ class Loops {
     if (at.empty()) return std::optional<size_t>();
     const Shape& shape = shapes_[operand];
     if (at.size() == 1 && index[at[0]] == symbol && shape[at[0]] == extent(loop)) return at[0];
-    // With the number of the block apart, one axis has it as the number of its own block, and the
-    // others do not have it.
+    // Writes the symbol as block * size + inside. The loop can be cut if exactly one axis contains
+    // `block`, as the number of a block of that axis.
     const Expr block = Expr::symbol("block.number", {0, count - 1});
     const Expr size = floordiv(extent(loop), count);
     const Expr inside =
@@ -184,7 +187,7 @@ class Distributor {
   Distributor(const Graph& graph, std::span<const MeshAxis> mesh)
       : graph_(graph), needed_(needed_nodes(graph)), nodes_(graph.size()), uses_(graph.size()) {
     all_.assign(mesh.begin(), mesh.end());
-    // Along an axis of one device nothing is cut.
+    // A mesh axis of one device cuts nothing.
     for (const MeshAxis& axis : mesh)
       if (axis.size > 1) mesh_.push_back(axis);
     for (size_t i = 0; i < graph.size(); ++i)
@@ -218,10 +221,11 @@ class Distributor {
   };
   struct Spread {
     std::optional<Loops> loops;
-    Cut cut;                        // of the value
-    Cut at;                         // of the loops
-    Cut scattered;                  // where the value is cut as it is combined
-    std::vector<int> sums, linear;  // may be partial sums over these; `linear`: as the operands are
+    Cut cut;                  // of the value
+    Cut at;                   // of the loops
+    Cut scattered;            // cuts that are made when the partial sums are combined
+    std::vector<int> sums;    // mesh axes over which the value may stay a partial sum
+    std::vector<int> linear;  // those of them over which the operands are partial sums too
   };
 
   int64_t count(int axis) const { return mesh_[static_cast<size_t>(axis)].size; }
@@ -326,8 +330,8 @@ class Distributor {
     }
   }
 
-  /// Cuts the loops that operands are cut along; with `all` those of the domain too, where two that
-  /// exclude each other are an error.
+  /// Cuts the loops along which operands are cut. With `all` it also cuts loops of the domain, and
+  /// two cuts that exclude each other are an error.
   void assign(NodeId id, bool all) {
     Spread& s = spread(id);
     const Node& node = graph_[id];
@@ -375,8 +379,8 @@ class Distributor {
           .fix = "call constrain on one of the operands; constrain(x, replicated) gathers it"});
   }
 
-  /// Over which axes the value may stay a partial sum. Sums that are only added up, moved and
-  /// summed further are combined behind that, once.
+  /// Finds the mesh axes over which the value may stay a partial sum. If partial sums are only
+  /// added, moved and summed further, they are combined once, after these nodes.
   void find_sums(NodeId id) {
     Spread& s = spread(id);
     const Node& node = graph_[id];
@@ -401,7 +405,8 @@ class Distributor {
   bool is_used_once(NodeId id) const {
     return uses_[id.index].size() == 1 && !returned_.contains(id);
   }
-  /// Whether it is combined over the axis behind its only user, or later.
+  /// Whether the partial sums over the axis are combined only after the value's only user, or
+  /// later.
   bool is_combined_later(NodeId id, int axis) {
     if (!is_used_once(id)) return false;
     const std::vector<int>& linear = spread(uses_[id.index][0].user).linear;
@@ -410,7 +415,7 @@ class Distributor {
 
   // ---- Backward: what is wanted by all who read a value -----------------------------------------
 
-  /// How the use wants the value to be cut.
+  /// The cut of the value that suits this use best.
   Cut wanted_by(const Use& use, size_t rank) {
     Spread& user = spread(use.user);
     if (graph_[use.user].as<ConstrainOp>()) return user.cut;
@@ -445,7 +450,8 @@ class Distributor {
     if (!graph_[id].type.shape[axis].is_multiple_of(count(by))) return;
     const bool combines = std::ranges::find(s.sums, by) != s.sums.end() || place_in(s.at, by);
     if (combines) {
-      // Half of what makes it whole makes the blocks, whoever else wants the whole.
+      // To combine partial sums into blocks costs half of combining them into the whole value. So
+      // the value is cut even if other users want it whole.
       if (is_combined_later(id, by) || s.loops->form().placement) return;
       s.cut[axis] = s.scattered[axis] = by;
       return;
@@ -518,7 +524,7 @@ class Distributor {
     std::vector<int> partial = s.linear;
     for (size_t loop = s.loops->domain(); loop < s.at.size(); ++loop)
       if (s.at[loop] != kWhole) partial.push_back(s.at[loop]);
-    // What the terms of a placed reduction are added to counts once.
+    // The value to which a placed reduction adds its terms must count once, and not on each device.
     NodeId start;
     if (const auto& placement = s.loops->form().placement; placement && !partial.empty()) {
       NodeId& operand = operands[placement->start];
@@ -539,7 +545,7 @@ class Distributor {
     return value;
   }
 
-  /// The attributes that speak of extents which are cut.
+  /// The node's op with the extents in its attributes replaced by those of one device.
   Op local_op(const Node& node, std::span<const NodeId> operands, const Cut& cut) const {
     Op op = node.op;
     if (auto* slice = std::get_if<SliceOp>(&op))
@@ -562,7 +568,7 @@ class Distributor {
                   });
   }
 
-  /// A value that is cut in one way, in another.
+  /// Changes how a value is cut, by collectives and slices.
   NodeId spread_as(NodeId value, Cut from, const Cut& to, NodeId reader, const Code& reason) {
     const SourceLocation where = graph_[reader].location;
     const auto at = [](size_t axis) { return static_cast<int64_t>(axis); };
@@ -603,7 +609,7 @@ class Distributor {
     const size_t before = out.size();
     const TensorType type = out[value].type;
     const NodeId made = build(out);
-    if (out.size() == before) return made;  // what was there already
+    if (out.size() == before) return made;  // an equal collective exists already
     const Node& node = graph_[of];
     const Expr all = type.shape.numel() * Expr(static_cast<int64_t>(size_of(type.dtype)));
     const Expr others = Expr(op.axis.size - 1);
@@ -617,13 +623,13 @@ class Distributor {
   }
 
   const Graph& graph_;
-  std::vector<MeshAxis> all_, mesh_;  // mesh_: those of several devices
+  std::vector<MeshAxis> all_, mesh_;  // mesh_: the axes with several devices
   const std::vector<bool> needed_;
   std::vector<Spread> nodes_;
   std::vector<std::vector<Use>> uses_;
-  std::map<NodeId, std::vector<size_t>> returned_;  // as which outputs
-  std::vector<std::optional<Sharding>> said_;       // of outputs
-  std::vector<std::optional<Cut>> wanted_;          // the same
+  std::map<NodeId, std::vector<size_t>> returned_;  // the outputs as which a node is returned
+  std::vector<std::optional<Sharding>> said_;       // what the caller says of each output
+  std::vector<std::optional<Cut>> wanted_;          // the same as a cut
   std::vector<NodeId> values_;
   Distributed result_;
 };
@@ -649,8 +655,8 @@ std::string Distributed::explanation() const {
 Distributed distribute(const Graph& graph, std::span<const MeshAxis> mesh,
                        std::span<const std::optional<Sharding>> inputs,
                        std::span<const std::optional<Sharding>> outputs) {
-  // A formula that is differentiated stands beside its own body. As bodies they are one value,
-  // which is combined once.
+  // Differentiation leaves a formula row beside nodes of its own body. If all formulas are replaced
+  // by their bodies, both become one value, which is combined once.
   const Graph bodies = expand(graph);
   return Distributor(bodies, mesh).run(inputs, outputs);
 }

@@ -1,11 +1,12 @@
-// distribute.h — from a graph of whole tensors to what one device of a mesh does.
+// distribute.h — turns a graph of whole tensors into the graph that each device of a mesh runs.
 //
-// Inputs, `constrain` and outputs say how some values are spread. What follows for the others is
-// read off their loop forms: a loop is cut along a symbol if the blocks of the symbol are the
-// blocks of every axis that is read through it. A sum over a symbol that is cut is a part on each
-// device, and a collective makes it the whole, or the block of it that is wanted. No bytes move for
-// a value that all devices have: each takes its block. Where two statements cannot hold at once,
-// that is an error: nothing is guessed. docs/design/0005-many-devices.md has the rules.
+// Inputs, `constrain` and outputs say how some values are spread. The loop forms of the other nodes
+// determine how their values are spread: a loop is cut along a symbol if the blocks of the symbol
+// are the blocks of every axis that is read through it. If a summed symbol is cut, each device has
+// a partial sum, and a collective combines these to the whole value, or to the block that is
+// wanted. No bytes move for a value that all devices have: each takes its block. Statements that
+// contradict each other are an error: nothing is guessed. docs/design/0005-many-devices.md has the
+// rules.
 #pragma once
 
 #include <optional>
@@ -27,12 +28,12 @@ inline constexpr Code kWhole{"whole", ErrorKind::Unsupported,
                              "The reader needs the whole of an axis that is cut."};
 }  // namespace reasons
 
-/// What distribute inserted.
+/// A collective that distribute inserted.
 struct InsertedCollective {
   const Code* reason = nullptr;
   CollectiveOp op = {};
-  Expr bytes = {};    ///< that each device receives
-  std::string value;  ///< what it is done to: "dot, f32[8, 64] on each device, at model.cpp:7"
+  Expr bytes = {};    ///< the bytes that each device receives
+  std::string value;  ///< its operand: "dot, f32[8, 64] on each device, at model.cpp:7"
 };
 
 struct Distributed {
@@ -44,9 +45,10 @@ struct Distributed {
   std::string explanation() const;
 };
 
-/// `inputs` and `outputs` say how each is spread. An input of which nothing is said comes as the
-/// `constrain` that reads it says, else whole. An output of which nothing is said goes as it is
-/// made, or, if it updates an input, as that. InvalidArgument, with the fix, for what cannot be.
+/// `inputs` and `outputs` say how each of them is spread. If nothing is said about an input, it is
+/// spread as the `constrain` that reads it says, and whole without one. If nothing is said about an
+/// output, it stays spread as it is computed, or, if it updates an input, as that input. Statements
+/// that cannot hold throw InvalidArgument, which names the fix.
 Distributed distribute(const Graph& graph, std::span<const MeshAxis> mesh,
                        std::span<const std::optional<Sharding>> inputs,
                        std::span<const std::optional<Sharding>> outputs);

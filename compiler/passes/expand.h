@@ -1,7 +1,7 @@
 // expand.h — inlines the formula rows of the elementwise table into machine and math rows.
 //
-// Runs first, so that later passes and code generators meet machine and math rows only. A 16-bit
-// float formula is computed in f32 throughout and rounded once.
+// It runs early, so that later passes and code generators meet machine and math rows only. A
+// formula of 16-bit floats is computed in f32 throughout and rounded once.
 #pragma once
 
 #include "ir/graph/graph.h"
@@ -11,7 +11,7 @@ namespace braze {
 /// The graph without formula rows.
 Graph expand(const Graph& graph);
 
-/// Adds what the formula row `op` stands for on `operands`, and returns its result.
+/// Adds the body of the formula row `op` on `operands`, and returns its result.
 NodeId expand_formula(Graph& graph, ElementwiseOp op, const std::vector<NodeId>& operands,
                       SourceLocation where);
 

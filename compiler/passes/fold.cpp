@@ -18,7 +18,7 @@ bool is_worth_folding(const Graph& graph, const Node& node, const std::vector<No
   if (!elements || *elements > kMostElements) return false;
   // The values of other devices are not known here.
   if (node.as<CollectiveOp>()) return false;
-  // An index out of range is the interpreter's error, but a device's clamp.
+  // An index out of range is an error in the interpreter, but devices clamp it.
   if (node.as<GatherOp>() || node.as<ScatterOp>()) return false;
   return std::all_of(operands.begin(), operands.end(),
                      [&](NodeId id) { return graph[id].as<ConstantOp>(); });

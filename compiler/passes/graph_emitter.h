@@ -14,7 +14,8 @@ namespace braze {
 
 class GraphEmitter final : public ScalarEmitter {
  public:
-  /// `expand_formulas`: formula rows become their bodies rather than nodes. New nodes get `where`.
+  /// With `expand_formulas`, formula rows become their bodies and not nodes. New nodes have the
+  /// location `where`.
   GraphEmitter(Graph& graph, SourceLocation where, bool expand_formulas)
       : graph_(graph), where_(where), expand_formulas_(expand_formulas) {}
 

@@ -10,10 +10,10 @@ namespace braze {
 
 namespace {
 
-// What a matrix unit would multiply in vain: a tile has 16 rows or columns at least, and takes 16
-// terms at once.
+// The sizes of products that would waste a matrix unit: its tiles have at least 16 columns, and it
+// takes 16 terms at once.
 constexpr int64_t kMostColumns = 15, kMostTerms = 128;
-// Results that keep a GPU at work, a few for each thread.
+// The number of results from which on a GPU is busy, with a few results for each thread.
 constexpr int64_t kLeastResults = int64_t{1} << 21;
 
 using Axes = std::vector<int64_t>;
@@ -64,7 +64,7 @@ struct NarrowDot {
     if (dot.tf32 || dot.batch_left.empty() || !left.shape.is_static() || !right.shape.is_static() ||
         left.dtype != right.dtype || !(is_half(left.dtype) || left.dtype == DType::F32))
       return false;
-    // Matrices lie in rows, side by side.
+    // The rows are outside of the batch, so that the rows of all matrices lie side by side.
     for (const int64_t row : rows)
       for (const int64_t axis : dot.batch_left)
         if (row > axis) return false;
@@ -75,7 +75,8 @@ struct NarrowDot {
            batch * width * elements(left.shape, rows) >= kLeastResults;
   }
 
-  // Over rows, then matrices and columns as one axis, then terms.
+  // The operand over the axes of the sums: the rows, then matrices and columns as one axis, then
+  // the terms.
   NodeId spread(NodeId operand, const Axes& order, const std::vector<Expr>& split,
                 const std::vector<Expr>& one, const Axes& split_axes, const Axes& axes,
                 const Shape& all) const {

@@ -1,13 +1,14 @@
-// narrow_dots.h — products that no tile of a matrix unit fits, as sums.
+// narrow_dots.h — products that are too narrow for the tiles of matrix units become sums.
 #pragma once
 
 #include "ir/graph/graph.h"
 
 namespace braze {
 
-/// The graph in which batches of products with a few columns each and short sums (what groups of
-/// channels have of a window) are products of elements, summed over the same axes, where the rows
-/// of all matrices lie side by side: a thread of a GPU then computes a few columns of neighbours.
+/// The graph in which batches of products with few columns and short sums, such as convolutions of
+/// groups of channels, become elementwise products that are summed over the same axes. This is done
+/// where the rows of all matrices lie side by side in memory, so that a thread of a GPU computes a
+/// few neighbouring columns.
 Graph narrow_dots(const Graph& graph);
 
 }  // namespace braze

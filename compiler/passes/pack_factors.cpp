@@ -29,7 +29,7 @@ double uses(const Shape& other, const std::vector<int64_t>& batch,
   return out;
 }
 
-// The operand with the axes of the list last, which become its last axes.
+// The operand with the axes of `contract` moved to the end; both lists get the new numbers.
 NodeId with_axes_last(Graph& graph, NodeId x, std::vector<int64_t>& batch,
                       std::vector<int64_t>& contract, const SourceLocation& where) {
   const auto rank = static_cast<int64_t>(graph[x].type.shape.rank());
@@ -48,7 +48,7 @@ bool are_last(const std::vector<int64_t>& axes, size_t rank) {
   return std::all_of(axes.begin(), axes.end(), [&](int64_t axis) { return axis == expected++; });
 }
 
-// The operand with its contracted axes as one, and zeros behind its end.
+// The operand with its contracted axes joined to one, and with zeros after the end of that axis.
 NodeId with_zeros(Graph& graph, NodeId x, const std::vector<int64_t>& contract, bool last,
                   int64_t zeros, const SourceLocation& where) {
   const Shape shape = graph[x].type.shape;
@@ -77,8 +77,8 @@ std::optional<int64_t> last_free_axis(size_t rank, const std::vector<int64_t>& b
   return std::nullopt;
 }
 
-// The product of what windows show and a matrix, whose rows are no multiple of 16 bytes; none if it
-// is another product.
+// A product of windows and a matrix whose rows are no multiple of 16 bytes becomes one with longer
+// rows; none for other products.
 std::optional<NodeId> with_whole_rows(const Rewriting& step, const DotOp& dot) {
   Graph& graph = step.result;
   const NodeId x = step.operands[0], y = step.operands[1];
@@ -107,7 +107,8 @@ std::optional<NodeId> with_whole_rows(const Rewriting& step, const DotOp& dot) {
                     step.node.type.dtype, where);
 }
 
-// What a factor is a transpose of, and which of that value's axes each of its own axes is.
+// The value of which a factor is a transpose (or the factor itself), and for each axis of the
+// factor the axis of that value.
 struct Stored {
   NodeId value;
   std::vector<int64_t> axes;
@@ -122,8 +123,8 @@ Stored stored(const Graph& graph, NodeId factor) {
   return out;
 }
 
-// The factor with `zeros` more elements along each axis. Only the axes in `longer` have a larger
-// extent then. Along the others, the zeros are in memory only.
+// The factor with `zeros` more elements along each axis. The axes in `longer` become longer. Other
+// axes keep their extent: the added elements are only in memory, and a slice hides them.
 NodeId padded(Graph& graph, NodeId factor, const std::vector<int64_t>& zeros,
               const std::vector<int64_t>& longer, const SourceLocation& where) {
   if (std::ranges::count(zeros, 0) == std::ssize(zeros)) return factor;
@@ -143,10 +144,12 @@ NodeId padded(Graph& graph, NodeId factor, const std::vector<int64_t>& zeros,
                       std::vector<int64_t>(zeros.size(), 1), where);
 }
 
-// The number of zeros that are added to a row, whose length must become a multiple of 16 bytes. A
-// multiple of a memory line, or of a large part of one, is read faster, and is worth few zeros.
+// The number of zeros that make the length of a row a multiple of 16 bytes. If few zeros suffice,
+// it becomes a multiple of a memory line, or of a large part of one, because such rows are read
+// faster.
 int64_t zeros_behind(int64_t extent, DType dtype) {
-  constexpr int64_t kLineBytes = 128, kFew = 32;  // one of so many elements
+  constexpr int64_t kLineBytes = 128;
+  constexpr int64_t kFew = 32;  // zeros are few if there are this many elements for each
   const auto size = static_cast<int64_t>(size_of(dtype));
   const auto missing = [&](int64_t bytes) {
     return (bytes / size - extent % (bytes / size)) % (bytes / size);
@@ -157,10 +160,10 @@ int64_t zeros_behind(int64_t extent, DType dtype) {
   return missing(bytes);
 }
 
-// The product of factors that are used often, with zeros behind their rows, if some are no multiple
-// of 16 bytes; none if it is another product. If the rows of the result are those of such a factor,
-// then the product has the zeros too, because a kernel stores whole memory lines several times as
-// fast, and a slice of the product is the result.
+// A product whose factors are used often, with zeros after the rows of factors whose rows are no
+// multiple of 16 bytes; none for other products. If the result has the rows of such a factor, the
+// product has the zeros as well, because a kernel stores whole memory lines several times as fast,
+// and the result is a slice of the product.
 std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot) {
   Graph& graph = step.result;
   const TensorType left = graph[step.operands[0]].type, right = graph[step.operands[1]].type;
@@ -200,7 +203,7 @@ std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot)
       return std::nullopt;
   }
   if (!any) return std::nullopt;
-  constexpr int64_t kFewColumns = 8;  // one zero for so many columns of the result
+  constexpr int64_t kFewColumns = 8;  // columns of the result for each column of zeros
   std::vector<int64_t> longer[] = {*contract[0], *contract[1]};
   int64_t added = 0;
   if (const auto last = last_free_axis(shapes[1]->rank(), *batch[1], *contract[1])) {

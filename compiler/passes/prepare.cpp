@@ -14,11 +14,12 @@ namespace braze {
 
 namespace {
 
-// Values of so many bytes are prepared even if they are larger than what they are made from.
+// Values of at most this size are prepared even if they are larger than the weights from which they
+// are made.
 constexpr int64_t kSmallBytes = 64 << 10;
-// Values made from more weights are computed in every call.
+// A value that is made from more weights than this is computed in every call.
 constexpr size_t kMostSources = 64;
-// How often a product reads a factor, from which on its order in memory matters.
+// If a product reads a factor at least this often, the factor's order in memory matters.
 constexpr int64_t kLeastRows = 8;
 // Vectors of a panel. Tiles of products are one, two or four vectors wide.
 constexpr int64_t kPanelVectors = 4;
@@ -35,8 +36,8 @@ bool is_function(const Node& node) {
          !node.as<ConstrainOp>();
 }
 
-// Whether the result is an index map of the operand, which costs nothing where it is read. Which
-// order of the axes is read best depends on who reads.
+// Whether the result is only an index map of the operand. An index map costs nothing where it is
+// read, and which order of the axes in memory is best depends on the reader.
 bool is_map(const Node& node) {
   return node.as<TransposeOp>() || node.as<ReshapeOp>() || node.as<SliceOp>() ||
          node.as<BroadcastOp>() || node.as<ReverseOp>();
@@ -69,7 +70,8 @@ struct Panels {
   int64_t count = 0;  // panels
   friend auto operator<=>(const Panels&, const Panels&) = default;
 
-  // `x` with its axes in the order batch, contract, free; all columns of the last panel are there.
+  // Makes the panels of `x`, whose axes are in the order batch, contract, free. The last panel is
+  // filled to its full width.
   NodeId make(Graph& graph, NodeId x) const {
     std::vector<int64_t> order = batch;
     order.insert(order.end(), contract.begin(), contract.end());
@@ -95,7 +97,7 @@ struct Panels {
     return build::transpose(graph, x, panels);
   }
 
-  // The factor that `x` holds, with its axes in the order batch, contract, free.
+  // The factor that the panels `x` hold, with its axes in the order batch, contract, free.
   NodeId read(Graph& graph, NodeId x, const Expr& columns, const SourceLocation& where) const {
     const auto at = static_cast<int64_t>(batch.size());
     const auto summed = static_cast<int64_t>(contract.size());
@@ -130,7 +132,7 @@ class Preparation {
   }
 
  private:
-  // Which nodes depend on weights and nothing else that a call gives.
+  // Finds the nodes that depend on weights and on no other input.
   void find_weights() {
     sources_.resize(graph_.size());
     std::vector<bool> varies(graph_.size());
@@ -162,14 +164,15 @@ class Preparation {
     return *bytes_of(graph_[id].type) <= std::max(most, read);
   }
 
-  // Without panels. A value that is moved on its way is prepared before, or not at all.
+  // Whether a value that needs no panels is prepared. Of a moved value, the operand is prepared,
+  // and not the result of the movement.
   bool is_worth_preparing(NodeId id) const {
     const Node& node = graph_[id];
     return !sources_[id.index].empty() &&
            (node.as<InputOp>() || (!is_map(node) && is_small_enough(id)));
   }
 
-  // How a product reads its second factor, if that is to be in panels.
+  // The panels of the second factor of a product, if it should have panels.
   std::optional<Panels> panels_of(const Node& node) const {
     const auto* dot = node.as<DotOp>();
     if (!dot || target_.kind == TargetKind::Gpu) return std::nullopt;
@@ -184,7 +187,8 @@ class Preparation {
       rows = rows * left[static_cast<size_t>(axis)];
     const int64_t extent = *type.shape[static_cast<size_t>(columns[0])].as_constant();
     const int64_t width = kPanelVectors * target_.vector_lanes(4);
-    // What stays in the second-level cache is read fast if its columns are its last axis in memory.
+    // A factor that stays in the second-level cache is read fast without panels if its columns are
+    // its last axis in memory.
     const bool is_last =
         !is_map(graph_[factor]) && columns[0] + 1 == static_cast<int64_t>(type.shape.rank());
     const bool is_large = *bytes_of(type) > target_.l2_bytes / 4;
@@ -194,7 +198,8 @@ class Preparation {
                   (extent + width - 1) / width};
   }
 
-  // From the outputs back: which nodes a call computes, and what it takes that is prepared.
+  // Finds, from the outputs backwards, which nodes a call computes, and which prepared values it
+  // takes.
   void find_prepared() {
     computed_.resize(graph_.size());
     taken_.resize(graph_.size());
@@ -221,7 +226,7 @@ class Preparation {
     return name;
   }
 
-  // The input that takes a value, made from weights once; in panels if they are given.
+  // The input that takes a value that is made from weights once; in panels, if `panels` is given.
   NodeId prepared(NodeId id, const Panels* panels) {
     const auto key = std::pair(id, panels ? *panels : Panels{});
     const auto [known, is_new] = inputs_.try_emplace(key);
@@ -244,8 +249,8 @@ class Preparation {
     return known->second;
   }
 
-  // A value and what it depends on. Equal computations make equal graphs, whatever their names and
-  // places, so that they are compiled once.
+  // Copies a value, and everything on which it depends, to `made`. Equal computations make equal
+  // graphs, whatever their names and locations are, so that they are compiled once.
   NodeId copy(NodeId id, PreparedWeight& made) const {
     std::set<NodeId> needed{id};
     std::vector<NodeId> open{id};
@@ -309,8 +314,8 @@ class Preparation {
   const Graph& graph_;
   const size_t first_weight_;
   const Target& target_;
-  std::vector<std::set<size_t>> sources_;  // weights, of what depends on nothing else
-  std::vector<bool> computed_, taken_;     // by a call
+  std::vector<std::set<size_t>> sources_;  // by node that depends on weights alone: these weights
+  std::vector<bool> computed_, taken_;     // by node: whether a call computes or takes it
   std::map<NodeId, Panels> panels_;        // of the second factors of products
   std::map<std::pair<NodeId, Panels>, NodeId> inputs_;
   Graph result_;

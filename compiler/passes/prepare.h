@@ -1,9 +1,9 @@
-// prepare.h — what a graph computes from its weights alone, so that it is computed once, where the
-// weights are loaded, and not in every call.
+// prepare.h — separates what a graph computes from its weights alone. This part is computed once,
+// where the weights are loaded, and not in every call.
 //
-// A weight is an input that has the same value in every call: the tensors that a model's file
-// holds. Besides values that depend on weights alone, CPUs gain from factors in panels: a product
-// reads a weight as it would copy it before each call otherwise.
+// A weight is an input that has the same value in every call, such as a tensor of a model's file.
+// On CPUs, second factors of products are also prepared, in panels: otherwise a product would copy
+// them to panels in each call.
 #pragma once
 
 #include <cstddef>
@@ -30,10 +30,10 @@ struct Prepared {
   std::vector<PreparedWeight> weights;
 };
 
-/// `graph`, whose inputs from `first_weight` on are weights, in two parts. What is prepared takes
-/// no more memory than the weights it is made from, up to the last panel of a factor, unless it is
-/// small; a weight that is read in two forms is there in both. The results have the same bits as
-/// those of `graph`, up to the order of sums.
+/// Divides `graph`, whose inputs from `first_weight` on are weights, into two parts. A prepared
+/// value takes no more memory than the weights from which it is made, unless it is small, or is the
+/// last panel of a factor; a weight that is read in two forms is stored in both. The results have
+/// the same bits as those of `graph`, except where sums have another order.
 Prepared prepare(const Graph& graph, size_t first_weight, const Target& target);
 
 }  // namespace braze

@@ -11,7 +11,7 @@ namespace braze {
 
 namespace {
 
-// Elements that share a divisor, at least.
+// The least number of elements that have to share a divisor.
 constexpr int64_t kManySharers = 16;
 
 std::optional<NodeId> multiplied(const Rewriting& step) {
@@ -27,7 +27,8 @@ std::optional<NodeId> multiplied(const Rewriting& step) {
   const auto elements = [&](const TensorType& type) { return type.shape.numel().range().max; };
   if (elements(graph[shared].type) > elements(divisor.type) / kManySharers) return std::nullopt;
   const SourceLocation where = step.node.location;
-  // Of the numbers as they were made, before they got axes of one element.
+  // The reciprocal is taken of the divisors as they were computed, before a reshape gave them axes
+  // of one element.
   const Node source = graph[shared];
   const NodeId numbers = source.as<ReshapeOp>() ? source.operands[0] : shared;
   const NodeId one = build::scalar(graph, DType::F32, 1, where);

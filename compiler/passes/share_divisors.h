@@ -6,10 +6,10 @@
 
 namespace braze {
 
-/// The graph in which values that are only summed multiply by the reciprocal of a divisor that is
-/// broadcast to many elements: one division for all of them. The quotient is then off by one more
-/// rounding, and infinite where the reciprocal of a subnormal divisor is. Strict graphs stay as
-/// they are.
+/// The graph in which a quotient that is only summed, and whose divisor is broadcast to many
+/// elements, becomes a product with the reciprocal: one division serves all these elements. The
+/// product has one more rounding than the quotient, and is infinite where the reciprocal of a
+/// subnormal divisor is. Under strict precision the graph stays as it is.
 Graph share_divisors(const Graph& graph, Precision precision);
 
 }  // namespace braze

@@ -107,7 +107,7 @@ bool is_identity(const std::vector<int64_t>& permutation) {
 Replacement simplify(const Site& s, const MapOp& op) {
   for (const MapRule& rule : kMapRules) {
     if (rule.op != op.op) continue;
-    // A scalar operand stands for its broadcast: what replaces the node has the node's shape.
+    // A scalar operand stands for its broadcast, but a replacement must have the node's shape.
     if (const Replacement found = rule.apply(s); found && s.graph[*found].type == s.node.type)
       return found;
   }
@@ -176,7 +176,7 @@ Replacement simplify(const Site& s, const WindowsOp& op) {
   return window_of_pad(s, op);
 }
 
-// On one device, and in what distribute made, nothing is left to be spread.
+// On one device, and in a graph that distribute made, `constrain` has no effect.
 Replacement simplify(const Site& s, const ConstrainOp&) { return s.operands[0]; }
 Replacement simplify(const Site& s, const ConcatOp&) { return first_if(s, s.operands.size() == 1); }
 Replacement simplify(const Site& s, const ReverseOp& op) { return first_if(s, op.axes.empty()); }

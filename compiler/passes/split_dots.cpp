@@ -32,8 +32,8 @@ std::vector<int64_t> free_axes(const Shape& shape, const std::vector<int64_t>& b
   return out;
 }
 
-// The number of parts into which the first contracted axis is divided; 1 if it stays whole. The
-// number is small enough that all parts run at the same time.
+// The number of parts into which the first contracted axis is divided; 1 if it stays whole. There
+// are so few parts that all of them run at the same time.
 int64_t parts_of(const Graph& graph, const std::vector<NodeId>& operands, const DotOp& dot,
                  const Target& target) {
   const Shape& left = graph[operands[0]].type.shape;

@@ -30,7 +30,7 @@ std::vector<bool> reduced_nodes(const Graph& graph) {
   return out;
 }
 
-// The reduced axes' extents, if together they have few elements and at least one.
+// The extents of the reduced axes, if these have at least one element together, and only a few.
 std::optional<std::vector<int64_t>> few(const Shape& shape, const std::vector<int64_t>& axes) {
   std::vector<int64_t> extents;
   int64_t count = 1;

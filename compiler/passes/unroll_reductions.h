@@ -1,8 +1,8 @@
 // unroll_reductions.h — reductions of very few elements become expressions.
 //
-// A kernel can compute an expression at every step of a loop, but not a reduction that another
-// reduction's terms need: the distances of pairs of points, each a sum over three coordinates,
-// would be stored before their least is found.
+// A kernel can compute an expression at every step of a loop, but not a reduction on which the
+// terms of another reduction depend. For example, the distances of pairs of points, each of which
+// is a sum over three coordinates, would be stored before the least of them is found.
 #pragma once
 
 #include "ir/graph/graph.h"

@@ -9,14 +9,14 @@ namespace braze {
 
 namespace {
 
-// Costs on an H100: a second of 5e12 comparisons, or of 3e12 bytes; and what one term takes alone
-// in its place, if all terms wait for each other there.
+// Costs on an H100, which compares 5e12 times or moves 3e12 bytes in a second; and the time of one
+// term in its place, if all terms have to wait for each other there.
 constexpr double kComparisonSeconds = 1 / 5e12, kByteSeconds = 1 / 3e12, kTermSeconds = 0.57e-6;
 
 double most(const Shape& shape) { return static_cast<double>(shape.numel().range().max); }
 
-// Whether all elements at once take less time than terms in their places. A scatter that takes over
-// the memory of x need not touch the rest of it.
+// Whether a reduction for all elements takes less time than the scatter. A scatter that takes over
+// the memory of x does not have to move the elements that no term reaches.
 bool pays(const Node& node, const Shape& indices, bool in_place) {
   const double elements = most(node.type.shape), terms = most(indices);
   const double bytes = in_place ? 2 * elements * static_cast<double>(size_of(node.type.dtype)) : 0;
@@ -42,7 +42,7 @@ struct Scatter {
   Expr extent = x_type.shape[static_cast<size_t>(op.axis)];
   size_t axis = static_cast<size_t>(op.axis), index_rank = index_shape.rank();
 
-  // The indices, as a gather takes them.
+  // The indices, clamped as gather clamps them.
   NodeId clamped() const {
     const NodeId last =
         build::convert(graph, build::size(graph, extent - 1, where), index_type, where);
@@ -51,8 +51,9 @@ struct Scatter {
                       {below, build::scalar(graph, index_type, 0, where)}, where);
   }
 
-  // In the space of the result's axes before `axis`, the indices' axes, then the result's axes from
-  // `axis` on: the update where its index is the element's, else what changes nothing.
+  // The terms, over the result's axes before `axis`, the indices' axes, and the result's axes from
+  // `axis` on. A term is the update if its index is that of the element, and the monoid's identity
+  // otherwise.
   NodeId combined() const {
     std::vector<Expr> dims(x_type.shape.begin(), x_type.shape.begin() + op.axis);
     dims.insert(dims.end(), index_shape.begin(), index_shape.end());
@@ -78,7 +79,7 @@ struct Scatter {
     return build::convert(graph, all, x_type.dtype, where);
   }
 
-  // Of each place the number of the last term that is put there, and that term.
+  // Finds for each place the number of the last term that is put there, and takes that term.
   NodeId replaced() const {
     const Expr terms = index_shape.numel();
     const Shape pairs({terms, extent});
@@ -106,7 +107,7 @@ struct Scatter {
   }
 };
 
-// Indices of no element take no gather; numbers of terms are i32.
+// Without indices, a gather would have nothing to read. The numbers of terms have to fit in i32.
 bool has_terms(const Shape& indices) {
   const Interval count = indices.numel().range();
   return count.min >= 1 && count.max <= INT32_MAX;

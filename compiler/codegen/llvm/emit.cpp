@@ -1,8 +1,9 @@
 // emit.cpp — the steps of one generation: translation, passes over LLVM IR, text or object.
 //
-// The translator emits SSA form, vectors, unrolled copies and few repeated expressions, so little
-// is left to do: common subexpressions of separate accesses, and what is invariant in a loop. No
-// pass here vectorises, unrolls, reassociates floats or recognises library calls.
+// The translator emits SSA form, vectors, unrolled copies and few repeated expressions. LLVM's
+// passes therefore have little to do: they join common subexpressions of separate accesses, and
+// move what is invariant out of loops. None of them vectorises, unrolls, reassociates floats or
+// recognises library calls.
 #include <llvm/Config/llvm-config.h>
 #include <llvm/IR/DiagnosticHandler.h>
 #include <llvm/IR/DiagnosticInfo.h>
@@ -69,7 +70,7 @@ class Reports : public llvm::DiagnosticHandler {
   bool handleDiagnostics(const llvm::DiagnosticInfo& info) override {
     if (info.getSeverity() != llvm::DS_Error || error_) return true;
     error_.emplace();
-    // In print, the location would appear as a number in the text.
+    // LLVM's printed form would show the location only as a number in the text.
     if (const auto* assembly = llvm::dyn_cast<llvm::DiagnosticInfoInlineAsm>(&info)) {
       error_->message = assembly->getMsgStr().str();
       if (const uint64_t place = assembly->getLocCookie())

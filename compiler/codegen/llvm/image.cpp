@@ -2,9 +2,9 @@
 // linking.
 //
 // LLVM writes a relocatable ELF object. An image is its code and constants, one after the other,
-// with every relocation resolved. All relocations are relative and stay inside, so the bytes run
-// wherever they are mapped. A symbol that the object does not define is a bug in Braze: nothing
-// that the translator emits may be lowered to a library call.
+// with every relocation resolved. All relocations are relative and have targets inside the image,
+// so the bytes run wherever they are mapped. A symbol that the object does not define is a bug in
+// Braze: nothing that the translator emits may be lowered to a library call.
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/LLVMContext.h>
@@ -69,8 +69,8 @@ class X86 : public Machine {
     return entry;
   }
 
-  // Runs the instances [begin, end). The grid position of the first is found by division, and those
-  // of the others by counting up with a carry.
+  // Runs the instances [begin, end). A division finds the grid position of the first instance. The
+  // positions of the others follow by counting up with a carry.
   void instances(const Phase& phase, const Entry& entry, llvm::IRBuilderBase& b, const Index& index,
                  const Body& body) const override {
     const auto block = [&](const char* name) {
@@ -182,8 +182,8 @@ const llvm::Target& x86() {
   return *target;
 }
 
-// One for each thread and target, because it costs as much as a small kernel and serves one kernel
-// at a time.
+// There is one for each thread and target, because making it takes as long as compiling a small
+// kernel, and because it serves one kernel at a time.
 llvm::TargetMachine& target_machine(const Target& target) {
   thread_local std::map<std::string, std::unique_ptr<llvm::TargetMachine>, std::less<>> machines;
   std::unique_ptr<llvm::TargetMachine>& machine = machines[target.name];
@@ -207,7 +207,8 @@ T value_of(llvm::Expected<T> expected) {
   check_failed("object", llvm::toString(expected.takeError()), std::source_location::current());
 }
 
-// Places the sections that occupy memory: code first, then constants by falling alignment.
+// Places the sections that occupy memory: code first, then constants, those with the greatest
+// alignment first.
 std::map<uint64_t, uint64_t> lay_out(const ElfObject& object, std::string& image) {
   std::vector<llvm::object::SectionRef> sections;
   for (const llvm::object::SectionRef& section : object.sections()) {

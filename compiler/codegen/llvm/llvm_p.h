@@ -41,7 +41,7 @@ namespace [[gnu::visibility("hidden")]] codegen {
 /// The function of a phase, and the values of its parameters, which are valid in all its blocks.
 struct Entry {
   llvm::Function* function = nullptr;
-  std::vector<llvm::Value*> pointers;  ///< by memory; null for those that the body places
+  std::vector<llvm::Value*> pointers;  ///< by memory; null for memory that the body places
   std::vector<llvm::Value*> words;     ///< 64 bits each: the kernel's symbols, then its scalars
   std::vector<llvm::Value*> maps;      ///< the addresses of tensor maps
 };
@@ -79,12 +79,12 @@ class Machine {
   virtual void set_attributes(llvm::Function& function) const = 0;
 };
 
-/// The LLVM type of a value with these lanes in registers: bool is i1, f16 and bf16 are their bits
-/// as i16, and one lane is a scalar.
+/// The LLVM type of a value with these lanes in registers: bool is i1, f16 and bf16 are represented
+/// by their bits as i16, and a value with one lane is a scalar.
 llvm::Type* register_type(llvm::LLVMContext& context, DType dtype, int32_t lanes);
-/// The same in memory, where a bool is a byte.
+/// The LLVM type of the same value in memory, where a bool is a byte.
 llvm::Type* memory_type(llvm::LLVMContext& context, DType dtype, int32_t lanes);
-/// A constant with these bits of an element in every lane.
+/// A constant whose lanes are all the element with these bits.
 llvm::Constant* literal(llvm::LLVMContext& context, DType dtype, uint64_t bits, int32_t lanes);
 
 /// Emits a machine row on operands in registers, with the semantics of machine_semantics.h.
@@ -93,8 +93,8 @@ llvm::Value* emit_row(llvm::IRBuilderBase& builder, const Machine& machine, Elem
                       DType operand, DType result, int32_t lanes,
                       std::span<llvm::Value* const> operands);
 
-/// Inline assembly carries the address of its statement in LLVM's `srcloc`, the number by which
-/// reports name it.
+/// The kernel as an LLVM module. Inline assembly has the address of its statement in `srcloc`, a
+/// number that LLVM repeats in its error messages.
 std::unique_ptr<llvm::Module> translate(const Kernel& kernel, const Machine& machine,
                                         llvm::LLVMContext& context);
 
@@ -104,8 +104,8 @@ struct Backend {
   llvm::TargetMachine& target;
   const char* triple;
 };
-/// Unsupported if there is no machine for the target. The objects that LLVM keeps for it belong to
-/// the calling thread.
+/// Throws Unsupported if there is no machine for the target. The objects that LLVM keeps for it
+/// belong to the calling thread.
 Backend x86_backend(const Target& target);
 Backend nvptx_backend(const Target& target);
 

@@ -142,7 +142,8 @@ class Nvptx : public Machine {
 
   static llvm::Function* declare(const Kernel& kernel, size_t number, llvm::Module& module,
                                  llvm::IRBuilderBase& b) {
-    // Pointers and maps have a parameter each, or there is one for all those of all members.
+    // Each pointer and each map is a parameter. With several members, one array holds all pointers
+    // of all members, and another one all maps.
     const bool arrays = kernel.members > 1;
     const size_t memories = count_memories(kernel), maps = kernel.tensor_maps.size();
     const auto parameters = [&](size_t count) {
@@ -218,7 +219,7 @@ class Nvptx : public Machine {
   }
 };
 
-// Pointers to shared memory of 32 bits are an option on LLVM's command line only.
+// Makes pointers to shared memory 32 bits wide. Only an option of LLVM's command line can do this.
 void use_short_pointers() {
   auto& options = llvm::cl::getRegisteredOptions();
   const auto found = options.find("nvptx-short-ptr");
@@ -250,7 +251,7 @@ const GpuRow& row_of(const Target& target) {
                    join(kGpus, " and ", [](const GpuRow& r) { return r.name; })));
 }
 
-// One for each thread and target, because it serves one kernel at a time.
+// There is one for each thread and target, because it serves one kernel at a time.
 llvm::TargetMachine& target_machine(const GpuRow& row) {
   thread_local std::map<std::string_view, std::unique_ptr<llvm::TargetMachine>> machines;
   std::unique_ptr<llvm::TargetMachine>& machine = machines[row.name];

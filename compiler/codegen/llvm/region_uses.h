@@ -25,7 +25,7 @@ class RegionUses {
 
   explicit RegionUses(const Kernel& kernel);
 
-  /// Computed once. Valid as long as this object.
+  /// The uses of `region`, which are computed once. The reference is valid as long as this object.
   const Uses& of(const Region& region);
   /// Adds the values that an index expression names as %name.
   void values_in(const Expr& e, std::vector<ValueId>& out) const;

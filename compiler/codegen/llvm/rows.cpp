@@ -1,7 +1,8 @@
 // rows.cpp — machine rows as LLVM instructions, one table entry each.
 //
 //   r.x r.y r.z   operands in registers: <lanes x T>, or T for one lane
-//   r.type        their dtype (of y and z for select); bool is i1, short floats are their bits
+//   r.type        their dtype (of y and z for select); bool is i1, short floats are integers of
+//                 their bits
 //   r.result      the result's dtype
 //   b             r.b, the builder
 //
@@ -126,9 +127,10 @@ Value* quotient(Row& r, Value* divisor) {
   const bool short_vector = r.lanes > 1 && size_of(r.type) < 8 && !r.machine.simt;
   if (!short_vector || is_constant_integer(divisor))
     return r.is_signed() ? b.CreateSDiv(r.x, divisor) : b.CreateUDiv(r.x, divisor);
-  // There is no vector division of integers. A float that is wider than they are by a bit or more
-  // holds the operands and enough of the quotient: a quotient of n bits differs from the next
-  // integer by at least 2^-n of itself.
+  // There is no vector division of integers, so floats divide. A float whose significand has at
+  // least one bit more than the integers holds the operands exactly. It also holds enough of the
+  // quotient, because a quotient of n bits that is no integer differs from the next integer by at
+  // least 2^-n of itself.
   llvm::Type* real = r.type_of(size_of(r.type) < 4 ? DType::F32 : DType::F64);
   llvm::Type* type = r.type_of(r.type);
   if (r.is_signed())
@@ -162,7 +164,7 @@ Value* divide(Row& r) {
 
 // --- Rows for bodies -----------------------------------------------------------------------------
 
-// An approximation of the machine, which takes one scalar.
+// Emits an approximate instruction of the machine, which takes one scalar, lane by lane.
 Value* by_lanes(Row& r, ID id, llvm::ArrayRef<llvm::Type*> types) {
   auto& b = r.b;
   if (r.lanes == 1) return b.CreateIntrinsic(id, types, {r.x});
@@ -178,7 +180,8 @@ Value* approx_inverse(Row& r) {
   return by_lanes(r, llvm::Intrinsic::nvvm_rcp_approx_ftz_f, {});
 }
 
-// One Newton step from the machine's approximation, whose remainder is exact, rounds correctly.
+// One Newton step from the machine's approximation gives the correctly rounded inverse, because the
+// remainder is computed exactly.
 Value* inverse(Row& r) {
   Value* y = approx_inverse(r);
   if (!r.machine.simt) return y;
@@ -186,8 +189,8 @@ Value* inverse(Row& r) {
   return r.call(llvm::Intrinsic::fma, {y, remainder, y});
 }
 
-// x = n + t, 2^x = 2^n 2^t. The sum with 1.5 * 2^23 holds n in its low bits. Beyond +-127 the power
-// is 0 or infinity.
+// With x = n + t, the power is 2^n * 2^t. The sum x + 1.5 * 2^23 holds n in its low bits. Beyond
+// +-127 the power is 0 or infinity.
 Value* approx_exp2(Row& r) {
   // 2^t for |t| <= 1/2 to 2^-23.3, highest order first; tools/math/fit.py made it.
   constexpr double kExp2[] = {0.0013273901, 0.009671497, 0.05550701, 0.24022242, 0.693147, 1.0};
@@ -316,7 +319,7 @@ Value* remainder(Row& r) {
 Value* shift_left(Row& r) {
   Value* within = r.b.CreateICmpULT(r.y, r.integer(r.type, r.width()));
   Value* zero = r.integer(r.type, 0);
-  // A machine may look only at the low half of a 64-bit count.
+  // A machine may ignore the upper half of a 64-bit count.
   Value* const own = r.width() == 64 ? r.b.CreateAnd(r.y, r.integer(r.type, 63)) : r.y;
   if (!is_constant_integer(r.y)) return r.b.CreateSelect(within, r.b.CreateShl(r.x, own), zero);
   Value* count = r.b.CreateSelect(within, r.y, zero);
@@ -328,7 +331,7 @@ Value* shift_right(Row& r) {
   if (r.is_signed()) return r.b.CreateAShr(r.x, r.call(llvm::Intrinsic::umin, {r.y, last}));
   Value* within = r.b.CreateICmpULE(r.y, last);
   Value* zero = r.integer(r.type, 0);
-  // As above.
+  // A machine may ignore the upper half of a 64-bit count here too.
   Value* const own = r.width() == 64 ? r.b.CreateAnd(r.y, last) : r.y;
   Value* count = is_constant_integer(r.y) ? r.b.CreateSelect(within, r.y, zero) : own;
   return r.b.CreateSelect(within, r.b.CreateLShr(r.x, count), zero);
@@ -344,7 +347,7 @@ Value* compare(Row& r, llvm::CmpInst::Predicate real, llvm::CmpInst::Predicate w
 
 // --- Conversion ----------------------------------------------------------------------------------
 
-// Two bf16 values in one word; one instruction widens each.
+// Widens bf16 values in pairs: two are one word, and one instruction widens each of them.
 Value* widen_pairs(Row& r, Value* bits) {
   auto& b = r.b;
   const int32_t pairs = r.lanes / 2;
@@ -426,10 +429,10 @@ bool is_short_factor(Value* x) {
          std::fmod(std::ldexp(literal->convertToDouble(), 16), 1.0) == 0;
 }
 
-// The sum, difference or product of 16-bit floats that f32 computed and that `to` shall hold,
-// computed in pairs of 16 bits instead. f32 has more than twice their bits and one, so its own
-// rounding never shows, except below its normal numbers: in products of bf16. Null for other
-// values.
+// `x` may be a sum, difference or product of 16-bit floats that was computed in f32 and is to be
+// rounded to `to`. This computes it in pairs of 16-bit floats instead. The result is the same: f32
+// has more than twice the bits of a 16-bit float plus one, so the first rounding never changes the
+// second. Products of bf16 below the normal numbers of f32 are an exception. Null for other values.
 Value* arithmetic_in_pairs(Row& r, Value* x, DType to) {
   auto* operation = llvm::dyn_cast<llvm::BinaryOperator>(x);
   if (!operation || r.lanes % 2 != 0) return nullptr;
@@ -446,9 +449,9 @@ Value* arithmetic_in_pairs(Row& r, Value* x, DType to) {
   return r.b.CreateBitCast(r.b.CreateBinOp(code, left, right), r.type_of(to));
 }
 
-// Rounds to nearest even on the bits, as below. A subnormal number comes from the sum with a number
-// whose last place is that of the subnormal numbers. A value beyond all numbers is infinity, or NaN
-// if the dtype has no infinity.
+// Rounds to nearest even by integer operations on the bits. Subnormal results come from a sum with
+// a number whose last place is that of the subnormal numbers. A value beyond the greatest number
+// becomes infinity, or NaN if the dtype has no infinity.
 Value* narrow_stored(Row& r, Value* x, DType to) {
   auto& b = r.b;
   const DTypeInfo& format = info(to);
@@ -483,8 +486,8 @@ Value* narrow_f32(Row& r, Value* x, DType to) {
   llvm::Type* half = r.type_of(to);
   if (to == DType::F16) return b.CreateBitCast(b.CreateFPTrunc(x, r.shaped(b.getHalfTy())), half);
   if (r.machine.simt) return b.CreateBitCast(b.CreateFPTrunc(x, r.shaped(b.getBFloatTy())), half);
-  // Rounds to nearest even on the bits; a carry into the exponent is right up to infinity. NaN
-  // could round to another value, so it is truncated instead, and made quiet.
+  // Rounds to nearest even by integer operations on the bits. A carry into the exponent gives the
+  // right number, up to infinity. A NaN could round to a number, so it is truncated and made quiet.
   const auto word = [&](uint64_t value) { return r.integer(DType::I32, value); };
   Value* bits = b.CreateBitCast(x, r.type_of(DType::I32));
   Value* odd = b.CreateAnd(b.CreateLShr(bits, word(16)), word(1));
@@ -509,13 +512,13 @@ Value* round_to_odd(Row& r, Value* x) {
   return b.CreateBitCast(bits, nearest->getType());
 }
 
-// A 64-bit integer as a double that rounds to 16 bits as the integer itself would: bits that a
-// double cannot hold are joined into its last place.
+// Converts a 64-bit integer to a double that rounds to 16 bits in the same way as the integer: if
+// any bit is set that the double cannot hold, the double's last place is set.
 Value* sticky_double(Row& r, Value* x, DType from) {
   auto& b = r.b;
   const bool with_sign = is_signed_integer(from);
   const auto number = [&](uint64_t value) { return r.integer(DType::I64, value); };
-  // This is right in two's complement as well: the low 11 bits count if any of them is set.
+  // `some` says whether any of the low 11 bits is set. This is right in two's complement as well.
   Value* low = b.CreateAnd(x, number(0x7ff));
   Value* some = b.CreateICmpNE(low, number(0));
   Value* cut = b.CreateAnd(x, number(~uint64_t{0x7ff}));
@@ -598,7 +601,7 @@ Value* to_integer(Row& r, Value* x, DType from, DType to) {
   llvm::Type* type = r.type_of(to);
   const int width = static_cast<int>(8 * size_of(to));
   const bool with_sign = is_signed_integer(to);
-  if (width < 32) {  // through i32, which saturates too
+  if (width < 32) {  // converts to i32 first, which saturates too
     const int64_t most = (int64_t{1} << (width - with_sign)) - 1, least = with_sign ? -most - 1 : 0;
     Value* word = to_integer(r, x, from, DType::I32);
     word =
@@ -619,7 +622,7 @@ Value* to_integer(Row& r, Value* x, DType from, DType to) {
     Value* raw = b.CreateXor(truncate_f32(r, x), b.CreateSExt(too_big, type));
     return b.CreateSelect(b.CreateFCmpORD(x, x), raw, r.integer(to, 0));
   }
-  // Values out of range are removed before the conversion, which would be poison for them.
+  // Values out of range are replaced before the conversion, which would be poison for them.
   if (!with_sign) {
     Value* within = b.CreateAnd(b.CreateFCmpOGT(x, zero), b.CreateFCmpOLT(x, limit));
     Value* raw = b.CreateFPToUI(b.CreateSelect(within, x, zero), type);

@@ -13,7 +13,8 @@ namespace braze::codegen {
 
 namespace {
 
-// Chains longer than this are emitted where they stand, which limits the recursion.
+// Values are emitted at their first use, by recursion. Longer chains of values than this are
+// emitted where they stand, which limits the depth of the recursion.
 constexpr int kMaxPendingDepth = 64;
 
 }  // namespace
@@ -244,7 +245,7 @@ void Translator::emit(const Statement& s) {
   }
 }
 
-// Notes where a value is made. Its elements follow at their first use.
+// Notes the statement that makes a value. Its elements are emitted at their first use.
 void Translator::defer(const Statement& s) {
   const ValueId id = s.results[0];
   int depth = 1;
@@ -295,7 +296,7 @@ Translator::Carried Translator::initial_values(
   return out;
 }
 
-// Phis for every element, with a first incoming value each.
+// Makes a phi for every element, with its first incoming value.
 Translator::Phis Translator::make_phis(const Carried& values, BasicBlock* from) {
   Phis out;
   for (const auto& elements : values) {
@@ -319,7 +320,8 @@ void Translator::add_incoming(const Phis& phis, const Carried& values, BasicBloc
     for (size_t j = 0; j < phis[i].size(); ++j) phis[i][j]->addIncoming(values[i][j], from);
 }
 
-// One turn of a loop: binds the symbol and the carried values, returns what the body yields.
+// Emits one turn of a loop: binds the symbol and the carried values, and returns what the body
+// yields.
 Translator::Carried Translator::turn(const ForOp& loop, Value* symbol, const Carried& carried) {
   symbols_[loop.symbol] = symbol;
   for (size_t i = 0; i < carried.size(); ++i) bind(loop.carried[i].first, carried[i]);
@@ -360,7 +362,7 @@ void Translator::emit_for(const ForOp& loop, const Statement& s) {
   for (size_t i = 0; i < s.results.size(); ++i) bind(s.results[i], values[i]);
 }
 
-// Wide enough for every k and for the first k that is not run.
+// An integer type that holds every k, and the first k that is not run.
 llvm::IntegerType* Translator::loop_type(const ForOp& loop, int64_t copies) {
   const Interval low = loop.low.range(), high = loop.high.range(), step = loop.step.range();
   if (!is_narrow(low) || !is_narrow(high) || !is_narrow(step) || !is_narrow({0, copies}))

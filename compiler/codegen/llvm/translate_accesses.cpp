@@ -3,10 +3,10 @@
 //
 // An index is split into  rest + sum(c_i * e_i) + c * lane  if that is possible; `rest` is
 // evaluated once. The part of a guard that does not depend on `lane` selects the address: that of
-// the element, or that of a dummy which holds the fill value. The part that does depend on it is a
-// mask. AVX2 has no masks for small elements, and slow masked stores. If the guard is a count of
-// elements, the tail of a tensor, the access therefore goes through a copy on the stack, so that
-// full accesses cost one branch and no mask.
+// the element, or that of a dummy which holds the fill value. The part that depends on `lane` is a
+// mask. AVX2 has no masks for small elements, and its masked stores are slow. At the tail of a
+// tensor, where the guard is a count of elements, the access therefore goes through a copy on the
+// stack. Full accesses then cost one branch and no mask.
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/InlineAsm.h>
 #include <llvm/IR/MDBuilder.h>
@@ -22,7 +22,8 @@ namespace {
 
 // Lanes are compared in 32 bits. Counts beyond this limit act like infinite ones.
 constexpr int64_t kManyLanes = 1 << 20;
-// Longer tails use masks: the copy must stay in the first cache, and its loop must be short.
+// Longer tails use masks: the copy has to stay in the first-level cache, and its loop has to be
+// short.
 constexpr int64_t kMaxTailBytes = 4096;
 constexpr int64_t kMaxTailGroups = 16;
 
@@ -164,7 +165,7 @@ Value* Translator::exceeds(Value* value, int64_t limit) {
   return b_.CreateICmpSGT(value, number(value->getType(), limit));
 }
 
-// The part of the guard that is one bit per element; null if there is none.
+// The part of the guard that is the same for all lanes of an element; null if there is none.
 Value* Translator::element_condition(Access& access, int64_t i) {
   Value* all = nullptr;
   for (Access::Part& part : access.parts) {
@@ -293,7 +294,8 @@ int64_t Translator::first_of_group(const Access& access, const Tail& tail, int64
   return flatten(unflatten(g, tail.groups), access.type.extents);
 }
 
-// Whether an access ends at one count that runs in the order of its places in memory.
+// The tail of an access whose guard is one count, in the order of its places in memory; null if it
+// has none.
 std::shared_ptr<Translator::Tail> Translator::find_tail(const Access& access) const {
   if (machine_.avx512 || machine_.simt || !access.address || access.address->lane != 1 ||
       access.mask)
@@ -369,7 +371,7 @@ void Translator::open_tail(Access& access, std::optional<uint64_t> fill) {
     made->setAlignment(llvm::Align(64));
     tail->copy = made;
   }
-  // Guards that do not depend on a lane still choose the address, group by group.
+  // The guards that do not depend on a lane choose the address of each group, as elsewhere.
   for (int64_t g = 0; g < rows; ++g) {
     const int64_t offset = access.address->offset(unflatten(g, tail->groups));
     Value* row = row_address(access, unflatten(g, tail->groups));
@@ -409,7 +411,7 @@ void Translator::open_tail(Access& access, std::optional<uint64_t> fill) {
     }
   }
   std::erase_if(access.parts, [](const Access::Part& part) { return part.by_lane; });
-  // Places on the stack are aligned only as the first of them is.
+  // Only the first place of the copy on the stack has a known alignment.
   access.align = static_cast<int64_t>(size_of(dtype));
   access.tail = tail;
 }
@@ -446,8 +448,8 @@ Value* Translator::load_element(Access& access, uint64_t fill, int64_t i) {
   const ValueType& type = access.type;
   const auto stride = lane_stride(access);
   if (stride == 0 && type.lanes > 1) {
-    // All lanes have one address: a scalar access and a splat. A mask that differs between lanes
-    // selects afterwards.
+    // All lanes have one address, so a scalar is loaded and splat. If a mask differs between lanes,
+    // a select applies it afterwards.
     Value* mask = lane_mask(access, i);
     Value* condition = element_condition(access, i);
     if (mask) {
@@ -544,7 +546,7 @@ void Translator::store_element(Access& access, Value* value, int64_t i) {
   annotate(b_.CreateAlignedStore(bits, at, alignment(access)), access.memory);
 }
 
-// One store for each register of the machine, which may be narrower than the vector.
+// Emits one store for each register of the machine. A register may be narrower than the vector.
 void Translator::store_past_caches(const Access& access, Value* bits, Value* at) {
   const auto bytes = static_cast<int64_t>(size_of(access.type.dtype));
   const auto lanes =
@@ -557,7 +559,8 @@ void Translator::store_past_caches(const Access& access, Value* bits, Value* at)
       std::iota(numbers.begin(), numbers.end(), first);
       part = b_.CreateShuffleVector(bits, numbers);
     }
-    // If it were merged with the instruction that makes the value, it would go through the caches.
+    // LLVM could merge the store with the instruction that makes the value. The merged store would
+    // go through the caches.
     if (bytes < 8 && lanes * bytes >= 16) part = opaque(part);
     auto* store = b_.CreateAlignedStore(
         part, b_.CreateConstGEP1_64(b_.getInt8Ty(), at, static_cast<uint64_t>(first * bytes)),
@@ -568,8 +571,8 @@ void Translator::store_past_caches(const Access& access, Value* bits, Value* at)
   }
 }
 
-// The value in one register, of which LLVM knows nothing. A store would otherwise merge with a
-// narrowing before it.
+// Hides from LLVM how the value was made, by inline assembly that returns it in a register. A store
+// would otherwise merge with a narrowing before it.
 Value* Translator::opaque(Value* value) {
   auto* type = llvm::FunctionType::get(value->getType(), {value->getType()}, false);
   auto* call =

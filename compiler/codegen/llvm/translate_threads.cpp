@@ -52,7 +52,7 @@ std::vector<Translator::Piece> Translator::pieces(Access& access, bool is_load) 
   for (int64_t i = 0; i < type.count(); ++i) {
     Value* indices = gathered_index(access, i);
     std::vector<Piece> lanes;
-    std::vector<Value*> terms;  // of all lanes
+    std::vector<Value*> terms;  // of the guards of all lanes
     bool alike = true;
     for (int32_t l = 0; l < (whole ? 1 : type.lanes); ++l) {
       const auto own = guard_terms(access, i, l);
@@ -75,9 +75,9 @@ std::vector<Translator::Piece> Translator::pieces(Access& access, bool is_load) 
   return out;
 }
 
-// Lanes that are no neighbours in order may be neighbours in memory, pairs or turned around. LLVM
-// finds those that one instruction can load if it sees how far they are from each other, and where
-// the alignment of all is not that of each.
+// Lanes of a gather may still be neighbours in memory, in pairs or in reverse order. LLVM finds out
+// which of them one instruction can load if their addresses are written as distances from a common
+// one, and if it knows where a lane is aligned better than all of them are.
 void Translator::place_lanes(const Access& access, std::vector<Piece>& lanes) {
   std::unordered_map<std::string, Expr> position;
   const auto at = unflatten(lanes[0].element, access.type.extents);
@@ -122,10 +122,10 @@ std::vector<Value*> Translator::guard_terms(Access& access, int64_t i, int32_t l
   return terms;
 }
 
-// Emits body(from, to) for each run of pieces with one condition, under a branch if they have one,
-// and then joined(from, to, block before the branch, block at the end of its body). If a vector
-// does not exist as a whole, apart(piece) is emitted before that join. Of those that never exist,
-// absent(from, to) is emitted.
+// Emits body(from, to) for each run of pieces with one condition, under a branch if they have a
+// condition, and then joined(from, to, block before the branch, block at the end of its body). If
+// only a part of a vector exists, apart(piece) is emitted before that join. For pieces that never
+// exist, absent(from, to) is emitted instead.
 template <class Body, class Absent, class Apart, class Joined>
 void Translator::guarded(const std::vector<Piece>& pieces, const Body& body, const Absent& absent,
                          const Apart& apart, const Joined& joined) {
@@ -138,7 +138,7 @@ void Translator::guarded(const std::vector<Piece>& pieces, const Body& body, con
       body(from, to);
       continue;
     }
-    // No block stands between those that are there.
+    // No block is emitted for these pieces.
     if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(condition);
         known && known->isZero() && !parts) {
       absent(from, to);
@@ -216,8 +216,8 @@ std::vector<Value*> Translator::load_pieces(const Access& access, const std::vec
   return loaded;
 }
 
-// The words of an access that should not push other data out of the caches because its data is used
-// once, which LLVM cannot express; 0 for an ordinary access.
+// The number of words of an access whose data is used once, so that it should not push other data
+// out of the caches. LLVM cannot express this, so inline assembly does. 0 for an ordinary access.
 size_t Translator::streamed_words(const Access& access, const Piece& piece) const {
   const bool on_device = kernel_[access.memory].space == MemorySpace::Parameter ||
                          kernel_[access.memory].space == MemorySpace::Workspace;
@@ -379,8 +379,8 @@ void Translator::add_operand(char letter, const InstructionOperand& operand, Reg
   }
 }
 
-// The descriptor of a matrix in shared memory, in units of 16 bytes. Constant steps become one
-// addition.
+// The descriptor of a matrix in shared memory, whose address is in units of 16 bytes. All constant
+// parts of the address become one addition.
 Value* Translator::descriptor(const Place& place) {
   const MatrixLayout& layout = *place.matrix;
   const Memory& memory = kernel_[place.memory];
@@ -475,7 +475,7 @@ void Translator::emit_role(const RoleOp& role) {
   b_.SetInsertPoint(next);
 }
 
-// The registers of a thread from here on, if they differ from those of the launch.
+// Changes the number of registers that a thread has from here on. 0: it keeps that of the launch.
 void Translator::set_registers(int64_t registers) {
   if (registers == 0) return;
   const int64_t at_launch = code_->registers > 0

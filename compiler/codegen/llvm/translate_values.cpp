@@ -1,7 +1,7 @@
 // translate_values.cpp — elements of values, index expressions.
 //
-// Index expressions take 64 bits, on a GPU 32 where their interval fits. The width of a value is
-// index_type() of its expression; fit() changes it.
+// Index expressions are computed in 64 bits, and on a GPU in 32 bits where their interval fits. The
+// width of a value is index_type() of its expression; fit() changes it.
 #include <llvm/IR/Constants.h>
 
 #include "compiler/codegen/llvm/translator_p.h"
@@ -172,8 +172,8 @@ Value* Translator::emit_regroup(const ValueOperand& operand, const ValueType& ty
   return out;
 }
 
-// Scalars that are about to be narrowed to 16 bits are narrowed together, because the machine
-// converts pairs. Null if the operand is something else.
+// Narrows scalars to 16 bits together, because the machine converts pairs. Null if the operand is
+// no such narrowing.
 Value* Translator::emit_packed(const ValueOperand& operand, const ValueType& type, int64_t i) {
   if (operand.is_literal() || !is_half(type.dtype) || lanes_of(operand) != 1) return nullptr;
   const Slot& slot = slots_[operand.value.index];
@@ -283,7 +283,7 @@ bool Translator::varies_by_lane(const Expr& e) const {
   return name == "lane" || (name[0] == '%' && type_of(uses_.value_named(name)).lanes > 1);
 }
 
-// One type for the values of several expressions.
+// A type that holds the values of all the expressions.
 llvm::IntegerType* Translator::common_type(std::span<const Expr> expressions) {
   for (const Expr& e : expressions)
     if (index_type(e)->getBitWidth() == 64) return b_.getInt64Ty();
@@ -296,7 +296,7 @@ Value* Translator::fit(Value* value, llvm::IntegerType* type) {
   return b_.CreateSExtOrTrunc(value, shape);
 }
 
-// A uniform expression, evaluated once in the scopes in which it is visible.
+// The value of a uniform expression, which is evaluated once for each scope in which it is visible.
 Value* Translator::index(const Expr& e) {
   if (auto constant = e.as_constant()) return number(index_type(e), *constant);
   if (e.kind() != Expr::Kind::Symbol)
@@ -313,7 +313,7 @@ Value* Translator::index(const Expr& e, const Position& position) {
 }
 
 // The value of an expression, in some width that can hold it. Sums and products may be computed in
-// the width of the result, because a value that wraps around on the way comes back.
+// the width of the result: if an intermediate value wraps around, the result is still right.
 Value* Translator::compute(const Expr& e, const Position* position) {
   const auto operands = e.operands();
   const auto operand = [&](size_t i, llvm::IntegerType* type) {
@@ -367,7 +367,7 @@ Value* Translator::compute(const Expr& e, const Position* position) {
   return nullptr;
 }
 
-// A scalar beside a vector is splat.
+// If one of the two is a vector and the other is a scalar, splats the scalar.
 void Translator::match(Value*& a, Value*& b) {
   auto* va = llvm::dyn_cast<llvm::FixedVectorType>(a->getType());
   auto* vb = llvm::dyn_cast<llvm::FixedVectorType>(b->getType());

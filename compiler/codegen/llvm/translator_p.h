@@ -82,9 +82,9 @@ class Translator {
   std::unique_ptr<llvm::Module> run();
 
  private:
-  // An access whose guard is one count. The elements of a group (which are equal except for axes
-  // that the count sees) are `span` consecutive places, and those below `count` exist. If some do
-  // not exist, a copy on the stack takes their place.
+  // An access whose guard is one count. Its elements form groups: the positions in a group differ
+  // only along axes on which the count depends. A group has `span` consecutive places, of which
+  // those below `count` exist. If some do not exist, a copy on the stack replaces them all.
   struct Tail {
     std::vector<bool> inside;     // the axis runs within a group
     std::vector<int64_t> groups;  // extents of the other axes; 1 inside
@@ -137,7 +137,7 @@ class Translator {
     int32_t lane = 0;
     int32_t lanes = 1;
     int64_t align = 0;              // bytes, if more is known than of all elements
-    std::vector<Piece> apart = {};  // what to move of a vector that is not there as a whole
+    std::vector<Piece> apart = {};  // the lanes to move one by one if only a part exists
   };
 
   // The registers of an instruction: the values of its operands, one after the other.
@@ -376,7 +376,7 @@ class Translator {
   // The state of the current phase.
   Entry phase_;
   const Phase* code_ = nullptr;
-  const Statement* statement_ = nullptr;  // that is emitted
+  const Statement* statement_ = nullptr;  // the one that is being emitted
   llvm::DISubprogram* scope_ = nullptr;
   BasicBlock* entry_ = nullptr;
   std::vector<Slot> slots_;

@@ -7,8 +7,9 @@
 
 namespace braze::codegen {
 
-// Types, and of what the functions of integers are made. SIGNED and UNSIGNED are said once for
-// each dtype: of the type, one that wraps and is as wide at least, and the width.
+// The types, and macros that make the functions of integers. SIGNED or UNSIGNED is used once for
+// each dtype. Its arguments are the type, an unsigned type that is at least as wide, whose
+// arithmetic wraps, and the width.
 inline constexpr const char* kCudaTypes = R"(typedef signed char i8;
 typedef unsigned char u8;
 typedef short i16;
@@ -26,7 +27,7 @@ F float real(u32 x) { return __uint_as_float(x); }
 F u64 bits(double x) { return __double_as_longlong(x); }
 F double real(u64 x) { return __longlong_as_double(x); }
 
-// What goes into a register for bits.
+// The bits of a value in an integer register.
 F u32 word32(float x) { return __float_as_uint(x); }
 F u32 word32(u32 x) { return x; }
 F u32 word32(int x) { return x; }
@@ -65,7 +66,8 @@ F double maximum(double x, double y) { double r; asm("max.f64 %0, %1, %2;" : "=d
 
 F float approx_inverse(float x) { float r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 F float approx_exp2(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
-// The remainder of the approximation is exact, so that one Newton step rounds correctly.
+// The remainder of the approximation is exact, so one Newton step gives the correctly rounded
+// result.
 F float inverse(float x) { float y = approx_inverse(x); return __fmaf_rn(y, __fmaf_rn(-x, y, 1.0f), y); }
 
 F float f16_to_f32(u16 x) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x)); return r; }
@@ -74,14 +76,15 @@ F u32 f32_to_f16x2(float a, float b) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;"
 F u32 f32_to_bf16x2(float a, float b) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a)); return r; }
 F u16 f32_to_f16(float x) { return f32_to_f16x2(x, 0.0f); }
 F u16 f32_to_bf16(float x) { return f32_to_bf16x2(x, 0.0f); }
-// As the bits of an f32, f8e4m3 is 2^120 times too small; f8e5m2 is the upper half of an f16.
+// Shifted into the bits of an f32, an f8e4m3 is 2^120 times too small. An f8e5m2 is the upper half
+// of an f16.
 F float f8e4m3_to_f32(u8 x) {
   u32 m = x & 0x7f;
   return real(bits(m == 0x7f ? real(0x7fffffffu) : real(m << 20) * 0x1p120f) | u32(x & 0x80) << 24);
 }
 F float f8e5m2_to_f32(u8 x) { return f16_to_f32(u16(x) << 8); }
-// To `f` fraction bits, `most` beyond all numbers. Subnormal numbers are what the sum with a number
-// whose last place is theirs adds to its bits.
+// Rounds to `f` fraction bits; beyond the greatest number the result is `most`. Subnormal results
+// come from a sum with a number whose last place is that of the subnormal numbers.
 F u32 narrow8(u32 m, u32 f, u32 bias, u32 most) {
   u32 s = 23 - f, magic = (151 - bias - f) << 23;
   u32 code = m < (128 - bias) << 23 ? bits(real(m) + real(magic)) - magic
@@ -90,13 +93,14 @@ F u32 narrow8(u32 m, u32 f, u32 bias, u32 most) {
 }
 F u8 f32_to_f8e4m3(float x) { return narrow8(bits(x) & 0x7fffffff, 3, 7, 0x7f) | (bits(x) >> 24 & 0x80); }
 F u8 f32_to_f8e5m2(float x) { return (x != x ? 0x7e : narrow8(bits(x) & 0x7fffffff, 2, 15, 0x7c)) | (bits(x) >> 24 & 0x80); }
-// Rounded to odd: rounding that once more equals rounding once.
+// Rounds to odd: rounding the result once more equals rounding x once.
 F float round_to_odd(double x) {
   float n = __double2float_rn(x);
   double back = n;
   return real((bits(n) - (fabs(back) > fabs(x))) | (back < x || back > x));
 }
-// Rounds to 16 bits as the integer would: bits that a double cannot hold stand in its last place.
+// A double that rounds to 16 bits in the same way as the integer: if any bit is set that the double
+// cannot hold, its last place is set.
 F double sticky(i64 x) {
   i64 cut = x & ~0x7ffll;
   u64 magnitude = x < 0 ? 0 - u64(x) : u64(x);

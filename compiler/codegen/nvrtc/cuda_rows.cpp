@@ -1,11 +1,11 @@
 // cuda_rows.cpp — machine rows as expressions of CUDA C++, one table entry each.
 //
 //   r.x r.y r.z   operands: names or literals
-//   r.type        their dtype (of y and z for select); short floats are their bits
+//   r.type        their dtype (of y and z for select); short floats are integers of their bits
 //   r.result      the result's dtype
 //
-// The compiler is told neither to contract nor to approximate, so operators on floats are exactly
-// the rows.
+// NVRTC is told not to contract and not to approximate, so an operator on floats does exactly what
+// the row says.
 #include <cmath>
 #include <cstring>
 
@@ -35,7 +35,7 @@ std::string infix(std::string_view op, const Row& r) {
   return fmt::format("({} {} {})", r.x, op, r.y);
 }
 
-// Integers wrap, which signed operators in C++ do not promise.
+// Integers wrap. Signed operators in C++ do not promise that, so integers use a function.
 std::string arithmetic(std::string_view op, std::string_view wrapping, const Row& r) {
   return r.is_float() ? infix(op, r) : call(wrapping, r);
 }
@@ -48,7 +48,7 @@ std::string logic(std::string_view op, const Row& r) {
   return fmt::format("{}{}", r.type == DType::Bool ? "(bool)" : "", infix(op, r));
 }
 
-// A function with the same name for float, with an f at the end, and for double.
+// A call of a function whose name for float is that for double with an f at the end.
 std::string real_function(std::string_view name, const Row& r) {
   return fmt::format("{}{}({})", name, r.type == DType::F32 ? "f" : "", r.x);
 }

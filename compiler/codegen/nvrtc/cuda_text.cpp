@@ -148,7 +148,7 @@ class Printer {
     names_[id.index] = names;
     return names;
   }
-  // One for each lane-element of `type`.
+  // The expressions of an operand, one for each lane-element of `type`.
   Names spread(const ValueOperand& o, const ValueType& type) const {
     return o.is_literal() ? Names(width(type), element(o, 0)) : names_[o.value.index];
   }
@@ -165,7 +165,7 @@ class Printer {
     return name;
   }
 
-  // As `int` or `i64`, by index_type; position symbols are numbers here.
+  // An index expression as `int` or `i64`, by index_type. Position symbols become numbers.
   std::string index(const Expr& e, const Position& position = {}) const {
     return print(place(e, position), position);
   }
@@ -214,8 +214,8 @@ class Printer {
     return {};
   }
 
-  // Signed operators must not overflow on the way, so 32 bits are used only if every partial result
-  // fits.
+  // Signed operators must not overflow in partial results, so 32 bits are used only if every
+  // partial result fits.
   template <class Join>
   std::string chain(const Expr& e, std::string_view op, const Join& join_two,
                     const Position& position) const {
@@ -267,7 +267,7 @@ class Printer {
                        kOperators[static_cast<size_t>(c.kind)],
                        narrow ? print(right, position) : wide(right, position));
   }
-  // Leaves out what the ranges of threads and loops prove.
+  // Leaves out comparisons that the ranges of threads and loops prove.
   std::string all_of(const Condition& condition, const Position& position) const {
     std::vector<std::string> terms;
     for (const IndexComparison& c : condition) {
@@ -499,7 +499,7 @@ class Printer {
     refuse(s, "this operation has no translation to CUDA C++");
   }
 
-  // Names of lane-elements by element and lane.
+  // Gives each lane-element the name that `name` returns for its element and lane.
   template <class Name>
   void reorder(ValueId id, const Name& name) {
     const ValueType& type = type_of(id);
@@ -640,10 +640,10 @@ class Printer {
     int64_t lanes = 1;
     bool splat = false;
     std::string condition = {};
-    std::vector<Piece> apart = {};  // what to move of a vector that does not exist as a whole
+    std::vector<Piece> apart = {};  // the lanes to move one by one if only a part exists
   };
 
-  // Whether the lanes of an access exist or not together.
+  // Whether all lanes of an access exist, or none.
   static bool is_cut_whole(const IndexComparison& c, int64_t lanes) {
     if (!c.left.uses("lane") && !c.right.uses("lane")) return true;
     using Kind = IndexComparison::Kind;
@@ -689,7 +689,7 @@ class Printer {
         std::move(lanes.begin(), lanes.end(), std::back_inserter(out));
         continue;
       }
-      std::vector<std::string> terms;  // of all lanes
+      std::vector<std::string> terms;  // of the guards of all lanes
       for (const Piece& lane : lanes)
         if (!lane.condition.empty() &&
             std::find(terms.begin(), terms.end(), lane.condition) == terms.end())
@@ -712,7 +712,7 @@ class Printer {
     return join(terms, " && ", std::identity());
   }
 
-  // A pointer to what a piece moves.
+  // The address of the elements that a piece moves.
   template <class Op>
   std::string address(const Op& op, const Piece& piece) const {
     std::string base = fmt::format("m{}", op.memory.index);
@@ -743,7 +743,7 @@ class Printer {
     }
   }
 
-  // A vector moves in accesses of at most 16 bytes, and not more than its alignment.
+  // The lanes of one access: it moves at most 16 bytes, and not more than the vector's alignment.
   static size_t access_lanes(const ValueType& type, int64_t lanes, int64_t align) {
     const auto size = static_cast<int64_t>(size_of(type.dtype));
     if (lanes == 1) return 1;
@@ -770,7 +770,7 @@ class Printer {
     if (dtype == DType::F32) return fmt::format("b::real({})", word(t, i));
     return fmt::format("({}){}", cuda_type(dtype), part);
   }
-  // The words of elements.
+  // The elements packed into the words of an access.
   static std::string packed(DType dtype, const Transfer& t, const Names& elements) {
     const size_t size = size_of(dtype);
     Names words;
@@ -801,7 +801,7 @@ class Printer {
                         : fmt::format("{}{{{}}}", t.type, join(words, ", ", std::identity()));
   }
 
-  // body(piece) for each, under its condition.
+  // Emits body(piece) for each piece, under the piece's condition.
   template <class Body>
   void guarded(const std::vector<Piece>& pieces, const Body& body) {
     for (const Piece& piece : pieces) {
@@ -866,7 +866,7 @@ class Printer {
 
   void atomic(const AtomicOp& op, ValueId id) {
     const DType dtype = kernel_[op.memory].dtype;
-    // There is no signed 64-bit addition, and it is not needed.
+    // CUDA has no atomic addition of signed 64-bit integers. The unsigned one gives the same bits.
     const std::string_view type = dtype == DType::I64 && !op.is_max ? "u64" : cuda_type(dtype);
     const std::string_view fence = op.acquire_release ? "__threadfence();" : "";
     if (op.acquire_release) line("{}", fence);
@@ -978,7 +978,8 @@ class Printer {
   static std::string_view register_type(char letter) {
     return letter == 'f' ? "float" : letter == 'd' ? "double" : letter == 'l' ? "u64" : "u32";
   }
-  // asm with the results in variables r<n>_<i>; a tied input is a result's first value.
+  // Emits an asm statement, whose results are the variables r<n>_<i>. A tied input is the first
+  // value of its result.
   Names emit(const AsmText& text, const Names& inputs) {
     const size_t number = instructions_++;
     const auto result = [&](size_t i) { return fmt::format("r{}_{}", number, i); };
@@ -1019,7 +1020,7 @@ class Printer {
                ? name
                : fmt::format("({}){}", cuda_type(type.dtype), name);
   }
-  // "$3" becomes the third hole.
+  // Replaces each "$n" in the text by holes[n].
   static std::string filled(const std::string& text, const std::vector<std::string>& holes) {
     std::string out;
     for (size_t i = 0; i < text.size(); ++i) {
@@ -1056,11 +1057,11 @@ class Printer {
 
   using Carried = std::vector<std::pair<ValueId, ValueOperand>>;
 
-  // Variables for what a loop carries, with their first values.
+  // Declares variables for the values that a loop carries, with their first values.
   void begin_carried(const Carried& carried) {
     for (const auto& [id, first] : carried) declare(id, spread(first, type_of(id)));
   }
-  // All at once, because a yield may name the old value of another variable.
+  // Assigns all yields at once, because a yield may name the old value of another variable.
   void next_carried(const Carried& carried, const ValueOperand* yields) {
     std::vector<std::pair<std::string, std::string>> moves;
     for (size_t i = 0; i < carried.size(); ++i) {

@@ -100,7 +100,7 @@ const NvrtcApi& require_nvrtc() {
                "--codegen ptx, which does not need it"});
 }
 
-// A text that NVRTC returns with its size, which includes the zero at the end.
+// Reads a text from NVRTC. The size that NVRTC gives includes the zero at the end.
 std::string read_text(NvrtcApi::Program program, int (*size_of_text)(NvrtcApi::Program, size_t*),
                       int (*read)(NvrtcApi::Program, char*)) {
   size_t size = 0;

@@ -1,4 +1,4 @@
-// nvrtc_p.h — Kernel IR as CUDA C++, which is the second way to code for NVIDIA GPUs.
+// nvrtc_p.h — Kernel IR as CUDA C++, which is the second way to make code for NVIDIA GPUs.
 //
 //   cuda_text.cpp   Kernel -> CUDA C++
 //   cuda_rows.cpp   machine rows -> expressions
