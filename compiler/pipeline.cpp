@@ -73,7 +73,7 @@ inline constexpr Code kNoMachineCode{"no-machine-code", ErrorKind::Unsupported,
 
 namespace {
 
-/// A function from Graph to Graph. They run in this order.
+/// A function from Graph to Graph.
 struct Pass {
   std::string_view name;
   Graph (*run)(const Graph&);
@@ -99,7 +99,7 @@ constexpr Pass kPasses[] = {
     {"split_concats", split_concats, "many parts are joined in steps"},
 };
 
-/// The model bytes of a tensor.
+/// The bytes of a tensor's elements.
 Expr bytes_of(const TensorType& type) {
   return type.shape.numel() * Expr(static_cast<int64_t>(size_of(type.dtype)));
 }
@@ -148,7 +148,7 @@ Program interpreter_program(const Graph& whole) {
   return program;
 }
 
-// The end of the name of a step's file in the dump folder.
+// The extension of the files that hold a step's result in the dump folder.
 std::string_view file_extension(std::string_view stage) {
   constexpr std::pair<std::string_view, std::string_view> kExtensions[] = {
       {"fusion", "txt"}, {"refusal", "txt"}, {"llvm", "ll"},   {"asm", "s"},
@@ -158,7 +158,8 @@ std::string_view file_extension(std::string_view stage) {
   return "braze";
 }
 
-// The level of BRAZE_DEBUG from which on a step is printed: summaries come before details.
+// The least level of BRAZE_DEBUG at which a step is printed: low levels print summaries, and high
+// ones details.
 int64_t debug_level(std::string_view stage) {
   constexpr std::pair<std::string_view, int64_t> kLevels[] = {
       {"program", 1}, {"fusion", 2}, {"unscheduled", 4}, {"loops", 3}, {"tile", 4}, {"kernel", 4},
@@ -309,8 +310,9 @@ Artifact generate(const Kernel& kernel, const Target& target, const CompileOptio
 }
 
 struct Launches {
-  std::vector<std::vector<size_t>> members;  // fusions; the kernel of the first serves all
-  std::vector<std::string> codes;  // equal for launches with one code; empty: a collective
+  // By launch: its fusions. The kernel of the first serves all.
+  std::vector<std::vector<size_t>> members;
+  std::vector<std::string> codes;  // by launch: equal texts share code; empty: a collective
 };
 
 // Decides what is launched together, and gives equal kernels the text of one of them.
@@ -323,7 +325,7 @@ Launches launches_of(const LoopForms& forms, std::vector<CompiledFusion>& compil
     texts.push_back(options.fuse ? keys.back().text : "");
   }
   Launches out{launch_order(forms, compiled, texts, updates, target), {}};
-  std::unordered_map<std::string_view, size_t> first;  // with this key
+  std::unordered_map<std::string_view, size_t> first;  // by the text of a key: its first fusion
   for (const std::vector<size_t>& members : out.members) {
     for (const size_t k : members) {
       // The simulator's reports name values, so there only members of a launch share a kernel.
@@ -345,7 +347,7 @@ Launches launches_of(const LoopForms& forms, std::vector<CompiledFusion>& compil
   return out;
 }
 
-// Makes code for all launches on all cores, once for those whose kernels are equal.
+// Makes code for all launches, on all cores, and only once for equal kernels.
 void generate_all(std::vector<CompiledFusion>& compiled, const Launches& launches,
                   const Target& target, const CompileOptions& options) {
   std::unordered_map<std::string_view, std::vector<size_t>> kernels_of;
@@ -375,8 +377,9 @@ void check_scheduled_names(const CompileOptions& options, const std::vector<std:
   }
 }
 
-// Not every number of a user's schedule can be checked before there is code. If the code breaks a
-// rule of its language (for example the room on chip), that is an error of the schedule.
+// Some numbers in a user's schedule can be checked only when there is code. If the code then breaks
+// a rule of its language (for example, if it needs too much room on chip), the error is that of the
+// schedule.
 template <class Make>
 void refuse_schedule_if_broken(const std::string& kernel, const CompileOptions& options,
                                Make&& make) {
@@ -392,8 +395,7 @@ void refuse_schedule_if_broken(const std::string& kernel, const CompileOptions& 
   }
 }
 
-// The steps from a tile program to machine code, without the last, which runs on many threads.
-// Their results are not verified yet.
+// Lowers a tile program to a kernel and shows it to the viewers. The kernel is not verified yet.
 Kernel lower_shown(const TileProgram& program, const Target& target, PhaseViewers& viewers) {
   const TraceSpan span("lowering", "lower", program.name);
   viewers.show("tile", program, program.name);
@@ -568,7 +570,7 @@ void check_target(const TileProgram& tile, const Target& target) {
               "use the option --target sm_90a, or the device \"sim:sm_90a\" or \"interpreter\"");
 }
 
-// Whether a tile program's kernel fits the machine is known when the kernel exists.
+// Whether a tile program fits the machine is known only when its kernel exists.
 void check_lowered(const TileProgram& tile, const Kernel& kernel, const Target& target) {
   const std::vector<Diagnostic> findings = verify(kernel);
   if (findings.empty()) return;
@@ -626,8 +628,8 @@ Program timed(const std::string& name, const Target& target, Make&& make) {
 }  // namespace
 
 std::string key_text(const CompileOptions& options) {
-  // All members by name, so that a new member must be added here: to the key, or to those that are
-  // left out on purpose.
+  // This names all members, so that a new member does not compile until it is added here: either to
+  // the key, or to the members that are left out on purpose.
   const auto& [precision, fuse, by_cost, schedules, gpu_code, assemble, dump_folder, observer] =
       options;
   std::string text =
@@ -635,7 +637,7 @@ std::string key_text(const CompileOptions& options) {
                   fuse, by_cost, static_cast<int>(gpu_code), assemble);
   for (const auto& [kernel, schedule] : schedules)
     text += fmt::format("schedule {} {}\n", quote(kernel), quote(schedule));
-  // These only observe.
+  // These members do not change the program.
   static_cast<void>(dump_folder), static_cast<void>(observer);
   return text;
 }

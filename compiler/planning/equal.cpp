@@ -21,8 +21,8 @@ size_t end_of_name(std::string_view text, size_t i) {
   return i;
 }
 
-// Calls `visit` with every name in the text and whether it is that of a value or memory; gets back
-// what stands in its place, or nothing.
+// Calls `visit` with every name in the text, and whether it is the name of a value or memory.
+// `visit` returns what replaces the name, or nothing to keep it.
 template <class Visit>
 std::string each_name(std::string_view text, const Visit& visit) {
   std::string out;
@@ -48,7 +48,7 @@ void note_symbols(const Region& region, std::set<std::string, std::less<>>& out)
     for (const Region* inside : regions_of(statement)) note_symbols(*inside, out);
   }
 }
-// Of grids, loops and lets: symbols of sizes keep their names.
+// The symbols of grids, loops and lets. Symbols of sizes are not among them and keep their names.
 std::set<std::string, std::less<>> own_symbols(const Kernel& kernel) {
   std::set<std::string, std::less<>> out;
   for (const Phase& phase : kernel.phases) {
@@ -75,7 +75,7 @@ void sort_parameters(Kernel& kernel, std::string_view text) {
   for (size_t i = 0; i < first.size(); ++i) first[i] = use_of(kernel.memories[i].name);
   for (const TensorMap& map : kernel.tensor_maps)
     first[map.memory.index] = std::min(first[map.memory.index], use_of(map.name));
-  // A map stands behind its memory.
+  // A tensor map follows its memory.
   const auto place = [&](const auto& parameter) -> std::pair<size_t, size_t> {
     if (const auto* memory = std::get_if<MemoryId>(&parameter)) return {first[memory->index], 0};
     if (const auto* map = std::get_if<TensorMapId>(&parameter))

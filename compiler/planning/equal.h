@@ -1,7 +1,7 @@
-// equal.h — which kernels are equal except for names and the order of their parameters.
+// equal.h — finds kernels that are equal except for names and the order of their parameters.
 //
-// Names come from labels of the user and from their clashes, and the order of parameters is that of
-// the nodes in the graph. Neither changes the code. Equal kernels are compiled once.
+// Names come from the user's labels, with numbers where labels clash. The order of parameters is
+// that of the nodes in the graph. Neither changes the code, so equal kernels are compiled once.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ struct KernelKey {
 };
 KernelKey key_of(const CompiledFusion& fusion);
 
-/// Gives `fusion` the kernel of `other`, whose key has the same text, and puts its parameters into
-/// the order of that one. Names and schedule stay.
+/// Gives `fusion` the kernel of `other`, whose key has the same text, and puts the parameters of
+/// `fusion` into the order of that kernel. The name and the schedule stay.
 void take_kernel(CompiledFusion& fusion, KernelKey& key, const CompiledFusion& other,
                  const KernelKey& other_key);
 

@@ -14,13 +14,13 @@ namespace braze {
 
 namespace {
 
-// By this share more memory may be alive at one place than without joining. What fits into the
-// nearest cache counts for nothing.
+// Joining may make the memory that is alive at one place greater by this share. Memory that fits
+// into the nearest cache does not count.
 constexpr double kMoreMemory = 0.125;
-// A kernel that runs for less than so many times the price of a launch is worth joining to others,
-// even if it fills the machine.
+// A kernel that runs for less than this many times the price of a launch is worth joining to
+// others, even if it fills the machine.
 constexpr double kShortRun = 4;
-// So many kernels can be found not to fit beside the first before no more are tried.
+// After this many kernels that cannot be joined to the first, no more are tried.
 constexpr int kMostRefusals = 32;
 
 double most(const Expr& e) { return static_cast<double>(std::max<int64_t>(e.range().max, 0)); }
@@ -93,7 +93,8 @@ class Order {
  private:
   static constexpr size_t kFirst = 1;  // 0 is before all launches
 
-  // Every fusion after those that it needs, else as they came.
+  // The fusions in an order in which each comes after those that it needs, and otherwise in the
+  // given order.
   std::vector<size_t> sorted() const {
     std::vector<size_t> order;
     enum class State : uint8_t { Waiting, Entered, Done };
@@ -113,7 +114,8 @@ class Order {
   bool is_worth_joining(size_t k) const {
     const CompiledFusion& fusion = fusions_[k];
     if (fusion.kernel.resident) return false;
-    // The estimate counts a launch too. There is none for a kernel that nothing else could join.
+    // The estimate includes the price of a launch. A kernel that cannot be fused with any
+    // other has no estimate.
     const bool is_short =
         fusion.seconds > 0 && fusion.seconds < (kShortRun + 1) * target_.launch_seconds;
     return is_short || leaves_room(fusion.kernel, target_);
@@ -121,7 +123,7 @@ class Order {
 
   // --- Joining --------------------------------------------------------------------------------
 
-  // `kernels` are equal, and stand in their order.
+  // Joins equal kernels, which are given in the order in which they run.
   void join_all(std::vector<size_t> kernels) {
     while (kernels.size() > 1) {
       std::vector<size_t> members{kernels.front()}, others;
@@ -144,9 +146,9 @@ class Order {
     }
   }
 
-  // The last place of a member that is behind everything that any of them needs, and before
-  // everything that needs any of them. Nothing between two members depends on one and is needed by
-  // the other then.
+  // The last place of a member that comes after everything that any member needs, and before
+  // everything that needs any member. If there is one, no fusion between two members depends on the
+  // one and is needed by the other.
   std::optional<size_t> common_place(const std::vector<size_t>& members) const {
     size_t after = 0, before = SIZE_MAX;
     for (const size_t k : members) {
@@ -169,7 +171,8 @@ class Order {
                                      parameter_bytes(kernel, count) <= kMostParameterBytes);
   }
 
-  // False, and nothing changes, if too much memory would be alive at the same time.
+  // Joins the members. If too much memory would be alive at the same time, it changes nothing and
+  // returns false.
   bool join(const std::vector<size_t>& members) {
     const size_t place = *common_place(members);
     std::vector<size_t> before;
@@ -207,7 +210,7 @@ class Order {
       for (NodeId node : fusions_[k].fusion.inputs)
         if (const auto life = found.find(node.index); life != found.end())
           lives_[life->second].readers.push_back(k);
-    // Results have memory of their own all the time.
+    // Results have their own memory during the whole call.
     for (const GraphOutput& output : graph_.outputs())
       if (const auto life = found.find(output.node.index); life != found.end())
         lives_[life->second].bytes = 0;
@@ -232,7 +235,7 @@ class Order {
   const std::vector<std::string>& keys_;
   const Target& target_;
   std::vector<std::vector<size_t>> needs_, users_;  // of a fusion
-  std::vector<size_t> place_;                       // of a fusion: members of a launch have one
+  std::vector<size_t> place_;  // of a fusion; the members of a launch have the same place
   std::vector<Life> lives_;
   double most_bytes_ = 0;
 };

@@ -1,4 +1,4 @@
-// order.h — the order of the launches, and which equal kernels are one launch.
+// order.h — decides in which order the launches run, and which equal kernels become one launch.
 //
 // Many kernels of a program are equal except for names and the memory that they use: projections of
 // one value, updates of many tensors. Each of them may be too small for the machine. Those that do
@@ -21,7 +21,7 @@ std::vector<std::vector<size_t>> launch_order(const LoopForms& forms,
                                               const std::vector<std::string>& keys,
                                               const Updates& updates, const Target& target);
 
-/// Makes one kernel of equal ones, for so many members, under a name of its own.
+/// Makes one kernel with this number of members, under a new name.
 Kernel joined(Kernel kernel, size_t members);
 
 }  // namespace braze

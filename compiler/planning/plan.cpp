@@ -24,7 +24,7 @@ std::string label_of(const Graph& graph, NodeId node) {
   return fmt::format("{}.{}", op_name(graph[node].op), node.index);
 }
 
-// Facts about a launch that the kernel itself states. Its buffers are known.
+// Fills in the facts of a launch that the kernel itself states. The launch already has its buffers.
 void describe_launch(Launch& launch, const Kernel& kernel) {
   launch.scalars = kernel.symbols;
   for (const Phase& phase : kernel.phases) {
@@ -166,7 +166,7 @@ class Planner {
                     output.name.empty() ? label_of(graph_, output.node) : output.name});
       program_.outputs.push_back({output.name, type, slot, output.updates});
     }
-    // A kernel writes a value to one place only. In place of an input is preferred to all others.
+    // A kernel writes a value to one place only. The memory of an input is preferred to all others.
     for (const bool in_place : {true, false}) {
       for (uint32_t o = 0; o < graph_.outputs().size(); ++o) {
         const GraphOutput& output = graph_.outputs()[o];
@@ -217,11 +217,12 @@ class Planner {
     }
   }
 
-  // What a launch computes for one of its members. `read` are the inputs of those before.
+  // Adds what a launch computes for one of its members. `read` holds the inputs of the members
+  // before it, which are not counted again.
   void add_work(const CompiledFusion& compiled, std::set<uint32_t>& read, Launch& launch) const {
     for (NodeId node : compiled.fusion.nodes) launch.ops.push_back(op_text(node));
-    // Of what terms are placed in where it lies, only their places are touched; terms that take the
-    // place of what is there do not read it.
+    // A placed reduction that updates a value in place touches only the places of its terms. Terms
+    // that replace elements do not read them.
     std::optional<NodeId> updated;
     Expr touched;
     const auto& placed = compiled.space.placed;
@@ -231,7 +232,7 @@ class Planner {
       for (const SpaceAxis& axis : axes_of(compiled.space, placed->pass)) touched *= axis.extent;
       if (!forms_.find(task.node)->monoid) updated = start_of(forms_, task).node;
     }
-    std::map<uint32_t, Expr> loaded;  // elements of an input that the passes ask for
+    std::map<uint32_t, Expr> loaded;  // by input: the number of elements that the passes load
     for (size_t n = 0; n < compiled.space.passes.size(); ++n) {
       Expr elements = 1;
       for (const SpaceAxis& axis : axes_of(compiled.space, n)) elements *= axis.extent;
@@ -241,7 +242,7 @@ class Planner {
     for (NodeId node : compiled.fusion.nodes) launch.flops += operations_of(node);
     for (NodeId node : compiled.fusion.inputs) {
       if (node == updated || !read.insert(node.index).second) continue;
-      // Of what is sliced, or gathered from, less than all may be read.
+      // If an input is sliced or gathered from, only a part of it may be read.
       const TensorType& type = graph_[node].type;
       const auto asked = loaded.find(node.index);
       const bool is_part =
@@ -257,7 +258,7 @@ class Planner {
     }
   }
 
-  // Of the node by itself, without conversions.
+  // The operations of the node itself, without conversions.
   Expr operations_of(NodeId node) const {
     const LoopForm* form = forms_.find(node);
     if (!form) return 0;
@@ -296,7 +297,7 @@ class Planner {
     program_.launches.push_back(std::move(launch));
   }
 
-  // A value without elements has no writer, but it still has a place.
+  // The slot of a value. A value without elements has no writer, but still has a slot.
   uint32_t slot_of(NodeId node) {
     const auto found = slot_of_.find(node.index);
     if (found != slot_of_.end()) return found->second;
@@ -304,9 +305,10 @@ class Planner {
                add_slot({Slot::Kind::Temporary, 0, graph_[node].type, 0, label_of(graph_, node)});
   }
 
-  // An output that is an input or a constant, that is returned twice, or that is not written in
-  // place. An input that is returned is copied before anything can overwrite it; a value that
-  // replaces an input is copied after everything else.
+  // Plans copies for outputs that no kernel writes: an output that is an input or a constant, that
+  // is returned twice, or that updates an input but not in place. An input that is returned is
+  // copied before anything can overwrite it; a value that replaces an input is copied after
+  // everything else.
   void save_sources() {
     for (const auto& [node, to] : unplaced_) {
       if (graph_[node].type.shape.numel().range().max == 0) continue;
@@ -364,8 +366,9 @@ class Planner {
     program_.arena_bytes = arena.size();
   }
 
-  /// A GPU does a collective beside the launches after it, up to the first that needs the result
-  /// (runtime/execution/plan.h). Until then nobody gets the memory of the operand, or would wait.
+  /// A GPU runs a collective at the same time as the launches after it, up to the first that needs
+  /// the result (runtime/execution/plan.h). Until then the memory of the operand is not given to
+  /// another value, whose writer would have to wait.
   void hold_collectives(std::vector<size_t>& last) const {
     if (program_.target.kind != TargetKind::Gpu) return;
     const std::vector<Launch>& launches = program_.launches;
@@ -390,7 +393,7 @@ class Planner {
   std::map<uint32_t, uint32_t> slot_of_;  // node -> slot
   std::map<const Artifact*, uint32_t> artifact_of_;
   std::vector<std::pair<NodeId, uint32_t>>
-      unplaced_;  // results that no kernel writes into their slot
+      unplaced_;  // results that no kernel writes into the slot of their output
   std::vector<std::pair<uint32_t, uint32_t>> copies_;  // slots to copy after the last kernel
 };
 

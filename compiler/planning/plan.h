@@ -20,16 +20,16 @@ struct CompiledFusion : PlacedFusion {
   std::shared_ptr<const Artifact> code;  ///< shared by all kernels that are equal except for names
 };
 
-/// Makes the Program. It gives memory to every value that needs some, updates in place where no
-/// reader is left, and packs temporaries into one arena. `launches` says which fusions each launch
-/// runs (order.h): the kernel and the code of the first of them serve all.
+/// Makes the Program. It gives memory to every value that needs some, updates in place where all
+/// other readers have run before, and packs temporaries into one arena. `launches` says which
+/// fusions each launch runs (order.h): the kernel and the code of the first of them serve all.
 Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions,
              const std::vector<std::vector<size_t>>& launches, const Updates& updates,
              const Target& target);
 
 /// Makes the Program of a single kernel, whose parameters are the inputs and outputs. `signature`
 /// has their shapes; it is the kernel itself, or the tile program from which the kernel was made.
-/// Unsupported for parameters that a Program does not have.
+/// Throws Unsupported for kinds of parameters that a Program cannot have.
 Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifact,
              const Target& target);
 

@@ -74,9 +74,9 @@ class Decision {
     return false;
   }
 
-  // The kernel reads the input only in the pass that writes the output, and there only at the index
-  // of the store. A placed reduction may also read it before that pass, as the value that it begins
-  // with.
+  // Whether the kernel reads the input only in the pass that writes the output, and there only at
+  // the index of the store. A placed reduction may also read it before that pass, as the value with
+  // which it begins.
   bool elementwise(size_t k, NodeId input, NodeId output) const {
     const PlacedFusion& placed_fusion = fusions_[k];
     const auto loads_elsewhere = [&](const SpaceTask& task, const Expr* stored) {
@@ -108,8 +108,8 @@ class Decision {
     return written;
   }
 
-  // A rule must be able to make the kernel so. Loops side by side may come in another order than
-  // passes.
+  // Whether a rule can schedule the kernel with both in one memory. In a loop tree, loops side by
+  // side may come in another order than the passes of the space.
   bool can_overwrite(size_t k, NodeId input, NodeId output) const {
     if (is_pointwise(fusions_[k].space)) return true;
     auto aliases = updates_.aliases[k];

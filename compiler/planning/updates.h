@@ -1,7 +1,7 @@
 // updates.h — decides which outputs can take over the memory of the input that they update.
 //
-// This is decided before tiling, because a kernel that reads and overwrites one memory must know
-// that it does.
+// This is decided before tiling, because the schedule of a kernel depends on whether it overwrites
+// memory that it also reads.
 #pragma once
 
 #include <map>
@@ -28,9 +28,9 @@ struct Updates {
       aliases;  ///< for each Fusion: input that it reads -> output in its place
 };
 
-/// An update happens in place if all other readers of the input can run before its writer, and if
-/// the writer reads every element only where it writes that element, in the order in which its
-/// loops run.
+/// An update happens in place if two things hold: all other readers of the input can run before the
+/// kernel that writes it; and this kernel reads each element only in the turn of its loops that
+/// writes the element.
 Updates decide_updates(const LoopForms& forms, const std::vector<PlacedFusion>& fusions,
                        const Target& target);
 

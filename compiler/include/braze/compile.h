@@ -55,11 +55,11 @@ struct CompileOptions {
   std::function<void(const CompilePhase&)> observer = {};
 };
 
-/// All options that decide the program, one `name value` in each line, for cache keys.
+/// The options that determine the program, one `name value` in each line, for cache keys.
 std::string key_text(const CompileOptions& options);
 
-/// The compilers and assemblers of this machine that decide the code for `target`, with what tells
-/// their versions apart, one `name value` in each line, for cache keys.
+/// The compilers and assemblers of this machine that determine the code for `target`, with texts
+/// that distinguish their versions, one `name value` in each line, for cache keys.
 std::string toolchain_text(const Target& target, const CompileOptions& options);
 
 /// Compiles a graph for `target`. Throws Error. After an internal failure it leaves a reproducer
