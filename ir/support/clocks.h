@@ -1,4 +1,4 @@
-// clocks.h — time that steps of the work take.
+// clocks.h — clocks that measure how long steps of the work take.
 #pragma once
 
 #include <chrono>
@@ -7,10 +7,10 @@
 
 namespace braze {
 
-/// Processor time of a thread, which other work on the machine does not lengthen.
+/// Measures the processor time of a thread. Other work on the machine does not lengthen it.
 class ThreadClock {
  public:
-  /// Seconds that this thread ran since the last lap.
+  /// The seconds for which this thread has run since the last lap.
   double lap() {
     const double then = std::exchange(last_, now());
     return last_ - then;
@@ -25,10 +25,10 @@ class ThreadClock {
   double last_ = now();
 };
 
-/// Time by the clock, for what other threads or processes do.
+/// Measures the time that passes, for work that other threads or processes do.
 class WallClock {
  public:
-  /// Seconds since the last lap.
+  /// The seconds that have passed since the last lap.
   double lap() {
     const auto then = std::exchange(last_, std::chrono::steady_clock::now());
     return std::chrono::duration<double>(last_ - then).count();

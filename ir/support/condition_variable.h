@@ -1,6 +1,6 @@
-// condition_variable.h — a condition variable that asks nothing new of the C++ library where it
-// runs. std::condition_variable::wait has had another symbol version since GCC 12, which would keep
-// the runtime library off systems with an older libstdc++.
+// condition_variable.h — a condition variable that works with older C++ libraries. Since GCC 12,
+// std::condition_variable::wait has a new symbol version, so a runtime library that uses it could
+// not be loaded on systems with an older libstdc++.
 #pragma once
 
 #include <pthread.h>
@@ -20,23 +20,23 @@ class ConditionVariable {
   ConditionVariable(const ConditionVariable&) = delete;
   ConditionVariable& operator=(const ConditionVariable&) = delete;
   ~ConditionVariable() {
-    // It would wait for those who wait, and they stayed in the parent.
+    // In a forked child this would wait for threads that wait, but those exist only in the parent.
     if (!is_forked()) pthread_cond_destroy(&condition_);
   }
 
   void notify_one() { pthread_cond_signal(&condition_); }
   void notify_all() { pthread_cond_broadcast(&condition_); }
 
-  /// Like its namesake in std: also returns now and then without a reason.
+  /// Like the function of std, it sometimes returns without a notification.
   void wait(std::unique_lock<std::mutex>& lock) {
     pthread_cond_wait(&condition_, lock.mutex()->native_handle());
   }
-  /// Returns when `done()` holds, which is called under the lock.
+  /// Returns when `done()` is true. `done` is called under the lock.
   template <class Predicate>
   void wait(std::unique_lock<std::mutex>& lock, Predicate done) {
     while (!done()) wait(lock);
   }
-  /// The same as the first, for `limit` at most.
+  /// The same as wait(lock), but it returns after `limit` at the latest.
   void wait_for(std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds limit) {
     constexpr int64_t kSecond = 1'000'000'000;
     timespec end;

@@ -14,12 +14,12 @@ constexpr int kMaxThreads = 1024;
 
 struct Process {
   std::mutex mutex;
-  std::atomic<bool> fixed{false};  // whether somebody has read it
+  std::atomic<bool> fixed{false};  // it was read, and must not change any more
   bool given = false;
   Config config;
 };
 
-// Lives to the end of the process, like the threads that log.
+// It is never destroyed, because threads may log until the process ends.
 Process& process() {
   static auto* const process = new Process;
   return *process;
@@ -76,7 +76,7 @@ void write_log(LogLevel level, std::string_view text) noexcept {
     const std::string line = fmt::format("{}{}\n", prefix, text);
     std::fwrite(line.data(), 1, line.size(), stderr);
   } catch (...) {
-    // A log that lacks a line is better than a program that fails.
+    // A missing line in the log is better than a program that fails.
   }
 }
 

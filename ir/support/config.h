@@ -1,4 +1,4 @@
-// config.h — what `configure` was given, for those who act by it.
+// config.h — gives the other parts of Braze access to the configuration that `configure` was given.
 #pragma once
 
 #include <string_view>
@@ -15,13 +15,15 @@ inline constexpr Code kConfiguredLate{"configured-late", ErrorKind::InvalidArgum
                                       "The configuration was set after Braze had been used."};
 }  // namespace codes
 
-/// The work of `configure`, except for what the runtime knows: the names of devices.
+/// Does the work of `configure`, except for the check of device names, which only the runtime can
+/// do.
 void set_config(Config config);
-/// What is not set in it is for the environment to say. From the first call on it stays as it is.
+/// The configuration. For members that are not set, the caller asks the environment. After the
+/// first call of this function the configuration cannot change any more.
 const Config& config();
 
-/// Tells the log: the host application's, or stderr, where debug output stands as it is, and other
-/// lines begin with "braze: ".
+/// Writes to the log: to the host program's log function, or to stderr. On stderr, debug output is
+/// printed unchanged, and other lines begin with "braze: ".
 void write_log(LogLevel level, std::string_view text) noexcept;
 
 }  // namespace braze

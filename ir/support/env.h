@@ -72,12 +72,13 @@ inline constexpr EnvVariable kEnvTrustKeys{"BRAZE_TRUST_KEYS",
                                            "public keys, or folders of them, with colons between: "
                                            "who may sign packages and cache entries"};
 
-/// All of the above, for `braze doctor --env`.
+/// All variables above, for `braze doctor --env`.
 std::span<const EnvVariable> env_variables();
 
-/// The value; nullopt when unset or empty.
+/// The value of a variable; nullopt if it is unset or empty.
 std::optional<std::string> read_env(const EnvVariable& variable);
-/// The value as an integer within [min, max]; nullopt when unset; InvalidArgument when malformed.
+/// The value as an integer within [min, max]; nullopt if it is unset. Throws InvalidArgument if it
+/// is malformed.
 std::optional<int64_t> read_env_int(const EnvVariable& variable, int64_t min, int64_t max);
 
 }  // namespace braze

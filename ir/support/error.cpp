@@ -11,8 +11,8 @@ namespace braze {
 
 namespace {
 
-// A SourceLocation is a plain value that outlives the file it was read from, so the few file names
-// that a process meets are kept for ever.
+// A SourceLocation is a plain value that may outlive the text from which it was read. A process
+// meets few file names, so they are kept for ever.
 const char* intern_file_name(std::string_view name) {
   static std::mutex mutex;
   static auto& names = *new std::unordered_set<std::string>;
@@ -87,7 +87,7 @@ void fail_if_any(const std::vector<Diagnostic>& diagnostics, std::string_view wh
   if (diagnostics.size() == 1) {
     fail(code, fmt::format("{}: {}", what, first.message), {first.location, first.context, ""});
   }
-  // A broken program can have a finding for each node; a reader needs the first few.
+  // A broken program can have a finding for each node, but a reader needs only the first few.
   constexpr size_t kShown = 20;
   std::string message = fmt::format("{}: {} findings", what, diagnostics.size());
   for (size_t i = 0; i < std::min(kShown, diagnostics.size()); ++i) {

@@ -8,7 +8,8 @@ namespace braze {
 
 namespace {
 
-// A child writes it before it has threads. The handler must not do more than that.
+// The fork handler writes these in the child, before the child has other threads. A fork handler
+// must not do much more than this.
 std::atomic<int> forks{0};
 std::atomic<bool> has_threads{false}, forked{false};
 

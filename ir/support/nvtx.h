@@ -1,17 +1,17 @@
-// nvtx.h — ranges for NVIDIA's profilers, which show what ran within them.
+// nvtx.h — ranges for NVIDIA's profilers, which show the GPU work that was submitted in a range.
 //
-// A profiler that wants them names a library in NVTX_INJECTION64_PATH; NVTX, which is headers only,
-// opens it.
+// A profiler that wants ranges names a library in NVTX_INJECTION64_PATH. NVTX, which consists of
+// headers only, opens that library.
 #pragma once
 
 namespace braze::nvtx {
 
 /// Whether this build can make ranges, because NVTX's headers were found.
 bool is_built_in();
-/// Whether ranges are made, because a profiler listens.
+/// Whether a profiler listens, so that ranges are made.
 bool is_listening();
 
-/// Begins and ends a range of this thread.
+/// `push` begins a range of this thread, and `pop` ends it.
 void push(const char* name);
 void pop();
 

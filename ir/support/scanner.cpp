@@ -13,7 +13,7 @@ namespace braze {
 
 namespace {
 
-// Not <cctype>: its functions depend on the locale.
+// The functions of <cctype> depend on the locale, so these replace them.
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex_digit(char c) { return is_digit(c) || (c >= 'a' && c <= 'f'); }
 bool is_word_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
@@ -226,7 +226,7 @@ int64_t Scanner::expect_integer() {
             fmt::format("{}{} does not fit in 64 bits", number.negative ? "-" : "",
                         excerpt(std::to_string(number.magnitude))),
             codes::kSyntax);
-  // Negated as unsigned, so that the smallest integer needs no case of its own.
+  // Unsigned negation is right for the least integer too.
   return static_cast<int64_t>(number.negative ? 0 - number.magnitude : number.magnitude);
 }
 

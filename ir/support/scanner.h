@@ -1,10 +1,10 @@
-// scanner.h — the one tokenizer of all text formats.
+// scanner.h — the tokenizer of all text formats.
 //
 // Tokens are identifiers, %names, @names, integers, floating-point numbers, strings and
 // punctuation: one character, or one of -> .. == != <= >=. Words hold letters, digits, _ and inner
 // dots; numbers may be hexadecimal, as 0x1.8p-3. "//" starts a comment that ends with the line. The
-// text is untrusted: nothing is allocated beyond the size of the text, every error names line and
-// column.
+// text is untrusted: no more memory is allocated than the size of the text, and every error names
+// line and column.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct Token {
   uint32_t column = 1;
 };
 
-/// An integer as it is written, with optional leading minus.
+/// An integer as it is written: an optional minus, and the digits.
 struct WholeNumber {
   bool negative = false;
   uint64_t magnitude = 0;
@@ -48,7 +48,8 @@ struct WholeNumber {
 
 class Scanner {
  public:
-  /// `text` must outlive the scanner. Fails if the first token is malformed, as `next` does later.
+  /// `text` must outlive the scanner. Fails if the first token is malformed, as `next` fails at a
+  /// later one.
   Scanner(std::string_view text, std::string_view file_name);
 
   const Token& peek() const { return token_; }
@@ -68,9 +69,9 @@ class Scanner {
   std::string_view expect_value();   // %name
   std::string_view expect_symbol();  // @name
   std::string_view expect_string();  // as written; `unquote` resolves escapes
-  int64_t expect_integer();          // with optional leading minus
+  int64_t expect_integer();          // with an optional minus
   WholeNumber expect_whole_number();
-  /// A number as double: integer, float, inf, -inf, nan; optional leading minus.
+  /// A number as double: an integer, a float, inf or nan, with an optional minus.
   double expect_number();
 
   /// True if a line break lies between the previous token and the current one.
@@ -94,7 +95,7 @@ class Scanner {
   bool line_start_ = true;
 };
 
-/// The text that `quote` of text.h made into a string token's text.
+/// The inverse of `quote` in text.h: resolves the escapes in the text of a string token.
 std::string unquote(std::string_view text);
 
 /// Checks and skips the header "braze 1 <what>".

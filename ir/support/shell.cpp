@@ -8,7 +8,7 @@ namespace braze {
 
 namespace {
 
-// ASCII only, because a locale may know more letters than the shell.
+// Only ASCII counts as plain, because a locale may have letters that the shell does not know.
 bool is_plain(unsigned char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
          std::string_view("/._-+=:,@%").find(static_cast<char>(c)) != std::string_view::npos;
@@ -16,7 +16,7 @@ bool is_plain(unsigned char c) {
 
 bool is_control(unsigned char c) { return c < 0x20 || c == 0x7f; }
 
-// $'...', which bash, zsh and POSIX of 2024 can read.
+// The path as $'...', which bash, zsh and POSIX 2024 understand.
 std::string escaped(std::string_view path) {
   std::string word = "$'";
   for (const char c : path) {
@@ -44,7 +44,7 @@ std::string in_quotes(std::string_view path) {
 }  // namespace
 
 std::string shell_path(std::string_view path) {
-  // So that the shell does not take it for an option.
+  // Otherwise a command could take the path for an option.
   if (path.starts_with('-')) return shell_path(fmt::format("./{}", path));
   if (std::ranges::any_of(path, is_control)) return escaped(path);
   if (!path.empty() && std::ranges::all_of(path, is_plain)) return std::string(path);

@@ -1,4 +1,4 @@
-// shell.h — text that users paste into a shell.
+// shell.h — makes text that users can safely paste into a shell.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace braze {
 
-/// A path as one word of a command: unchanged if possible, else in quotes. Neither the shell nor
-/// the terminal reads anything in it as a command.
+/// A path as one word of a command: unchanged if possible, otherwise in quotes. Neither the shell
+/// nor the terminal takes any part of it for a command.
 std::string shell_path(std::string_view path);
 
 }  // namespace braze

@@ -8,7 +8,8 @@ namespace braze {
 
 namespace {
 
-// How many letters have to be added, removed, replaced or swapped with their neighbour.
+// The number of letters that have to be added, removed, replaced or swapped with their neighbour to
+// turn a into b.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {
@@ -30,12 +31,14 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string did_you_mean(std::string_view wrong, const std::vector<std::string>& known) {
   const std::string* best = nullptr;
-  // One letter in three may be wrong. Of a word of one letter nothing would remain.
+  // One letter in three may be wrong. A word of one letter gets no suggestion, because any other
+  // letter would do.
   size_t least = wrong.size() < 2 ? 0 : std::max<size_t>(1, wrong.size() / 3) + 1;
   for (const std::string& candidate : known) {
-    // Of a list: of two arguments it returns references, here to sizes that are gone.
+    // With two arguments, minmax would return references, here to temporary sizes. With a list it
+    // returns values.
     const auto [shorter, longer] = std::minmax({wrong.size(), candidate.size()});
-    if (longer - shorter >= least) continue;  // not worth a search: names may come from files
+    if (longer - shorter >= least) continue;  // saves time, because names from files can be long
     const size_t distance = edit_distance(wrong, candidate);
     if (distance >= least) continue;
     least = distance;

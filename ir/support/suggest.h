@@ -1,4 +1,4 @@
-// suggest.h — which known name a mistyped one may have meant.
+// suggest.h — finds the known name that the user may have meant by a mistyped one.
 #pragma once
 
 #include <string>

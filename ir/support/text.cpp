@@ -25,7 +25,7 @@ std::string bytes_text(uint64_t bytes) {
   constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double value = static_cast<double>(bytes) / 1024;
   size_t unit = 0;
-  // 1023.95 would print as 1024.0.
+  // From 1023.95 on, a number would print as 1024.0.
   while (value >= 1023.95 && unit + 1 < std::size(kUnits)) {
     value /= 1024;
     ++unit;

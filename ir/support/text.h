@@ -9,7 +9,7 @@
 
 namespace braze {
 
-/// The elements' texts, as `to_text` gives them, with `separator` between.
+/// The texts of the elements, which `to_text` makes, with `separator` between them.
 template <class Range, class ToText>
 std::string join(const Range& range, std::string_view separator, ToText&& to_text) {
   std::string out;
@@ -24,7 +24,7 @@ std::string join(const Range& range, std::string_view separator, ToText&& to_tex
 
 /// `value` as the shortest decimal text that reads back to the same double ("inf", "-inf", "nan").
 std::string number_text(double value);
-/// The same for float: "0.1" where the double nearest to it would need 17 digits.
+/// The same for float: "0.1", where the nearest double to that float would need 17 digits.
 std::string float_text(float value);
 
 /// "1.5 MiB", "640 B".

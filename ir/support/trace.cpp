@@ -30,9 +30,9 @@ using trace::detail::kRecorder;
 using trace::detail::kTimeline;
 using trace::detail::kUndecided;
 
-constexpr size_t kPiece = 64 << 10;  // written at once
+constexpr size_t kPiece = 64 << 10;  // bytes that are written at once
 
-// Devices are shown as processes of their own. Process ids are below this.
+// Devices are shown as separate processes, whose numbers begin here. True process ids are smaller.
 constexpr int64_t kDeviceProcesses = int64_t{1} << 22;
 
 void warn(std::string_view text) { write_log(LogLevel::Error, text); }
@@ -46,7 +46,7 @@ std::string with_process_id(std::string path) {
 void stop_watching() { detail::trace_watchers &= static_cast<uint8_t>(~kTimeline); }
 void stop_recording() { detail::trace_watchers &= static_cast<uint8_t>(~kRecorder); }
 
-/// The file, and the text that was not written to it yet.
+/// The file of the timeline, and the text that is not yet written to it.
 class Timeline {
  public:
   static Timeline& get() {
@@ -61,14 +61,14 @@ class Timeline {
   void add(std::string_view event);
   void label(std::string_view label);
 
-  /// Distinguishes timelines of one process; 0 before the first.
+  /// The number of the timeline in this process; 0 before the first timeline.
   uint64_t number() const { return number_.load(std::memory_order_relaxed); }
   bool is_whole() {
     const std::lock_guard lock(mutex_);
     return is_whole_;
   }
-  /// The process number that stands for a device, which is introduced if it is new; so is its row
-  /// with this number, unless the number is negative.
+  /// The process number that stands for a device. If the device is new, this adds the event that
+  /// names it. If the track has a number that is not negative and is new, this names the row too.
   int64_t process_of(const trace::Track& track);
 
  private:
@@ -109,7 +109,7 @@ int64_t thread_id() {
   return id;
 }
 
-// "1234.567": microseconds, as the format wants them.
+// A time in microseconds, as the format requires: "1234.567".
 std::string microseconds(int64_t nanoseconds) {
   return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
 }
@@ -122,7 +122,7 @@ std::string metadata(std::string_view what, int64_t process, int64_t thread,
 
 std::string name_member(std::string_view name) { return "\"name\":" + json_string(name); }
 
-// The text with which events of all kinds begin.
+// The first members of an event, which all kinds of events have.
 std::string head(char phase, std::string_view category, std::string_view name, int64_t process,
                  int64_t thread, int64_t time) {
   return fmt::format(R"({{"ph":"{}","cat":{},"name":{},"pid":{},"tid":{},"ts":{})", phase,
@@ -135,7 +135,7 @@ std::string span_text(std::string_view category, std::string_view name, int64_t 
          fmt::format(R"(,"dur":{},"args":{{{}}}}})", microseconds(end - begin), arguments.text());
 }
 
-// `scope`: of a thread or of everything.
+// `scope` says whether viewers show the event on its thread or across all rows.
 std::string instant_text(std::string_view category, std::string_view name, int64_t process,
                          int64_t thread, char scope, const Arguments& arguments) {
   return head('i', category, name, process, thread, trace::now()) +
@@ -150,7 +150,7 @@ bool Timeline::open(const std::string& path, const TraceOptions& options) {
     return false;
   }
   path_ = with_process_id(path);
-  // So that opening a pipe does not wait for a reader.
+  // O_NONBLOCK keeps the opening of a pipe from waiting for a reader.
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
   if (file_ < 0) {
     warn(fmt::format("the timeline {} cannot be written: {}", quote(path_), std::strerror(errno)));
@@ -166,7 +166,7 @@ bool Timeline::open(const std::string& path, const TraceOptions& options) {
   ++number_;
   detail::trace_watchers |= kTimeline;
   static const bool prepared = [] {
-    // A child that is forked must not write into its parent's file.
+    // A forked child must not write into the file of its parent.
     pthread_atfork(nullptr, nullptr, stop_watching);
     return std::atexit(stop_trace) == 0;
   }();
@@ -232,7 +232,7 @@ void Timeline::flush() {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int error = errno;
-      // The file ends with a complete event. What was written to a device cannot be taken back.
+      // A truncated file ends with a complete event. A pipe or a device cannot be truncated.
       [[maybe_unused]] const bool is_cut = begin >= 0 && ftruncate(file_, begin) == 0;
       give_up(std::strerror(error));
       break;
@@ -390,7 +390,7 @@ void stop_trace() {
 struct TraceSpan::Event {
   std::string category, name;
   Arguments arguments;
-  bool is_range = false;  // of the profiler
+  bool is_range = false;  // the span is also a range of the profiler
   int64_t begin = 0;
 };
 
@@ -406,7 +406,7 @@ void TraceSpan::begin(std::string_view category, std::string_view name, std::str
 
 namespace {
 
-// What a recorder keeps. Spans end on any thread, also after the recorder is gone.
+// The spans of a recorder. Spans end on any thread, and may end after the recorder is destroyed.
 struct Recorded {
   std::mutex mutex;
   bool is_on = false;
@@ -427,7 +427,7 @@ SpanRecorder::SpanRecorder() {
   const std::lock_guard lock(recorded.mutex);
   BRAZE_CHECK(!recorded.is_on, "spans are already being recorded");
   recorded.is_on = true;
-  // In a forked child, the lock could be held for ever by a thread that does not exist there.
+  // In a forked child, a thread that does not exist there could hold the lock for ever.
   static const bool prepared = pthread_atfork(nullptr, nullptr, stop_recording) == 0;
   static_cast<void>(prepared);
   detail::decide_watchers();
@@ -467,7 +467,7 @@ void TraceSpan::end() noexcept {
         recorded.spans.push_back({event_->category, event_->name, thread_id(), event_->begin, end});
     }
   } catch (const std::bad_alloc&) {
-    // A timeline with a gap is better than a program that fails.
+    // A gap in the timeline is better than a program that fails.
   }
   delete event_;
 }

@@ -1,10 +1,10 @@
-// trace.h — events of the timeline other than spans of a thread, which braze/trace.h has.
+// trace.h — events of the timeline. Spans of a thread are in braze/trace.h.
 //
-// An event becomes a line of JSON where it happens and goes into one buffer, which is written to
-// the file piece by piece. The format is the array form of the Trace Event Format, which viewers
-// open even if its end is missing because the process died. Times are those of the host's steady
-// clock, and numbers of processes and devices differ between the processes of a host, so the lines
-// of their files can be joined.
+// An event becomes a line of JSON where it happens, and goes into one buffer, which is written to
+// the file in pieces. The format is the array form of the Trace Event Format. Viewers open it even
+// if its end is missing because the process died. The lines in the files of several processes can
+// be joined to one file, because times are those of the host's steady clock, and because the
+// numbers of processes and devices differ between the processes of a host.
 //
 // Everything here is thread-safe, and does nothing while no timeline is written.
 #pragma once
@@ -20,7 +20,7 @@ namespace braze::trace {
 
 namespace detail {
 enum Watcher : uint8_t { kTimeline = 1, kProfiler = 2, kUndecided = 4, kRecorder = 8 };
-/// Reads the environment, once, and then returns who watches.
+/// Reads the environment in the first call, and returns which consumers of events are active.
 uint8_t decide_watchers();
 
 inline uint8_t watchers() {
@@ -32,10 +32,10 @@ inline uint8_t watchers() {
 /// Whether a timeline is being written.
 inline bool is_on() { return detail::watchers() & detail::kTimeline; }
 
-/// Nanoseconds of the host's steady clock.
+/// The time of the host's steady clock in nanoseconds.
 int64_t now();
 
-/// What is shown with an event, as the members of a JSON object.
+/// The values that are shown with an event, as the members of a JSON object.
 class Arguments {
  public:
   void add(std::string_view key, std::string_view value);
@@ -52,8 +52,8 @@ class Arguments {
   std::string text_;
 };
 
-/// From now on the rows of this process and of its devices are called "`label`, .." in timelines,
-/// so that those of several processes can be told apart in one file.
+/// From now on, the names of this process and of its devices in timelines begin with "`label`, ",
+/// so that a reader can distinguish several processes in one file.
 void label_process(std::string_view label);
 
 /// A row of the timeline that belongs to no thread: row `number` of `device`, called `name`.
@@ -63,27 +63,28 @@ struct Track {
   std::string_view name;
 };
 
-/// What happened on a track, in nanoseconds. Spans of one track must not overlap.
+/// Adds a span to a track. Times are in nanoseconds. Spans of one track must not overlap.
 void add_span(const Track& track, std::string_view category, std::string_view name, int64_t begin,
               int64_t end, const Arguments& arguments);
-/// A moment, now, on this thread.
+/// Adds an event without duration, at the present time, to this thread.
 void add_instant(std::string_view category, std::string_view name, const Arguments& arguments);
-/// The same, on a track.
+/// Adds an event without duration, at the present time, to a track.
 void add_instant(const Track& track, std::string_view category, std::string_view name,
                  const Arguments& arguments);
 /// From now on the device's counter "`name` `unit`" is `value`.
 void add_count(std::string_view device, std::string_view name, std::string_view unit,
                uint64_t value);
 
-/// A span that has ended, of a thread by its number in the system. Times are those of `now`.
+/// A span that has ended. The thread is given by its number in the system. Times are those of
+/// `now`.
 struct EndedSpan {
   std::string category, name;
   int64_t thread = 0;
   int64_t begin = 0, end = 0;
 };
 
-/// Keeps the spans of all threads that end while it lives, whether or not a timeline is written.
-/// One at a time: an internal error otherwise.
+/// Records the spans of all threads that end while this object lives, whether or not a timeline is
+/// written. Only one recorder may exist at a time; a second one is an internal error.
 class SpanRecorder {
  public:
   SpanRecorder();
@@ -91,23 +92,24 @@ class SpanRecorder {
   SpanRecorder(const SpanRecorder&) = delete;
   SpanRecorder& operator=(const SpanRecorder&) = delete;
 
-  /// The spans that were kept so far, in the order in which they ended.
+  /// The spans that were recorded so far, in the order in which they ended.
   std::vector<EndedSpan> take();
 };
 
-/// Functions to call when a timeline has begun by `start_trace`, and when one is about to end. Not
-/// concurrently with either.
+/// Functions that are called when `start_trace` has begun a timeline, and when a timeline is about
+/// to end. They may not be set at the same time as a timeline begins or ends.
 struct Hooks {
   void (*begun)() = nullptr;
   void (*ends)() = nullptr;
 };
 void set_hooks(Hooks hooks);
 
-/// Completes the timeline at the end of the process, before libraries that were opened until now
-/// are torn down.
+/// Makes sure that the timeline is completed at the end of the process before the libraries that
+/// are already open are unloaded.
 void stop_at_exit();
 
-/// Whether all of the last timeline could be written. If not, a line on stderr has said why.
+/// Whether the last timeline could be written completely. If not, a message in the log has said
+/// why.
 bool is_whole();
 
 }  // namespace braze::trace

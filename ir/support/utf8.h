@@ -1,4 +1,4 @@
-// utf8.h — what is well-formed UTF-8.
+// utf8.h — decides which bytes are well-formed UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace braze {
 
-/// Bytes of the character at the beginning of `text`; 0 if none is there or it is malformed: cut
-/// off, longer than it need be, a surrogate or beyond U+10FFFF.
+/// The number of bytes of the character at the beginning of `text`. 0 if the text is empty or the
+/// character is malformed: truncated, longer than necessary, a surrogate, or beyond U+10FFFF.
 inline size_t utf8_length(std::string_view text) {
   const auto byte = [text](size_t i) -> unsigned {
     return i < text.size() ? static_cast<uint8_t>(text[i]) : 0;

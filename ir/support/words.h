@@ -1,4 +1,4 @@
-// words.h — words for messages and files: counts, and names for what has none.
+// words.h — words for messages and files: counts with nouns, and names that are not taken.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ std::string count_text(size_t count, std::string_view one);
 /// `name`, or name-2, name-3 ...: the first that is not in `taken`.
 std::string unused_name(const std::string& name, const std::vector<std::string>& taken);
 
-/// The names of a program's or a graph's outputs, all different: those that have none are
-/// "output0", "output1" ... by their position.
+/// The names of a program's or a graph's outputs, all different. Outputs without a name are called
+/// "output0", "output1" ..., by their position.
 template <class Outputs>
 std::vector<std::string> output_names(const Outputs& outputs) {
   std::vector<std::string> names;

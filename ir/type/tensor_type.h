@@ -31,9 +31,9 @@ class Shape {
   /// The number of elements.
   Expr numel() const;
   bool is_static() const;
-  /// The extents as integers; Internal if one is symbolic.
+  /// The extents as integers. It is an internal error if one of them is symbolic.
   std::vector<int64_t> static_dims() const;
-  /// The extents under `lookup`, a value for every symbol.
+  /// The extents if each symbol has the value that `lookup` returns for it.
   std::vector<int64_t> evaluate(const std::function<int64_t(std::string_view)>& lookup) const;
   /// "[n, 64]".
   std::string to_string() const;

@@ -1,9 +1,9 @@
-// bools.h — bool in memory: a byte that is 0 or 1.
+// bools.h — bool in memory is a byte that is 0 or 1.
 //
-// Kernels, interpreters and copies rely on that. Bytes from outside are made so where they enter
-// memory of the host: any other byte than 0 is true, as it is for NumPy and C. Memory of a GPU may
-// hold other bytes, for the host does not see them. The code for GPUs reads them by the same rule,
-// and what an Array copies to the host is made so there (PinnedMemory gets the bytes as they are).
+// Kernels, interpreters and copies rely on that. Where bytes from outside enter host memory, every
+// byte other than 0 becomes 1, because it is true for NumPy and C. GPU memory may hold other bytes,
+// because the host does not see them there. Code for GPUs reads every byte other than 0 as true,
+// and where an Array is copied to the host, such bytes become 1 (PinnedMemory gets them unchanged).
 #pragma once
 
 #include <algorithm>

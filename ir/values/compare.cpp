@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// A bound is useful for an element up to this share of the greatest magnitude in its tensor.
+/// A bound judges an element if it is at most this share of the greatest magnitude in the tensor.
 constexpr double kTellingShare = 0.1;
 
 std::string index_text(const std::vector<int64_t>& shape, int64_t element) {
@@ -47,8 +47,8 @@ bool same_bits(DType dtype, uint64_t a, uint64_t b) {
          std::isnan(bits_to_double(dtype, b));
 }
 
-/// |got - value| / bound: how much of its bound the error takes; 0 if the bound says nothing.
-/// `value` is NaN or infinite only with bound 0.
+/// The ratio |got - value| / bound; 0 if the bound is infinite. `value` is NaN or infinite only if
+/// the bound is 0.
 double bound_ratio(double got, double value, double bound) {
   if (bound == kInfinity) return 0;
   const bool equal = got == value ? std::signbit(got) == std::signbit(value)
@@ -65,8 +65,8 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
-/// The widest bound that judges an element. A bound that is not wider than the smallest number
-/// above zero always does.
+/// The greatest bound that judges an element. A bound up to the least number above zero always
+/// judges.
 double widest_bound(DType dtype, const HostTensor& value) {
   double greatest = 0;
   for (int64_t i = 0; i < value.numel(); ++i)
@@ -100,7 +100,7 @@ int64_t ulp_distance(DType dtype, uint64_t a, uint64_t b) {
   const bool a_nan = std::isnan(bits_to_double(dtype, a));
   const bool b_nan = std::isnan(bits_to_double(dtype, b));
   if (a_nan || b_nan) return a_nan == b_nan ? 0 : std::numeric_limits<int64_t>::max();
-  // Without their sign, the bits of floats count the floats from zero.
+  // Without the sign, the bits of a float are its number in the order of the floats from zero on.
   const uint64_t sign = uint64_t{1} << (8 * size_of(dtype) - 1);
   const auto rank = [&](uint64_t bits) {
     const auto magnitude = static_cast<int64_t>(bits & ~sign);

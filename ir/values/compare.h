@@ -1,4 +1,4 @@
-// compare.h — how far a tensor is from what it should be: bit for bit, or against a bound.
+// compare.h — compares a tensor with the expected one: bit for bit, or within bounds.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 
 namespace braze {
 
-/// A tensor of which every element is known to lie within `bound` of `value`. An element with bound
-/// 0 is known exactly, bit for bit (any NaN for NaN); with an infinite bound it can be anything.
+/// The expected tensor: each element lies within `bound` of `value`. An element with bound 0 is
+/// known exactly, bit for bit (any NaN equals NaN); one with an infinite bound can have any value.
 struct Bounded {
   HostTensor value;  ///< f64 where the tensor is floating, else its own dtype
   std::vector<double> bound;
 };
 
-/// How many elements a comparison says something of. Every element is one of the three.
+/// The number of elements about which a comparison says something. Each element counts in one of
+/// the three members.
 struct Coverage {
   int64_t judged = 0;
   /// The bound says almost nothing: it is infinite, or exceeds a tenth of the greatest finite
@@ -37,29 +38,31 @@ struct Comparison {
   int64_t elements = 0;
   int64_t mismatches = 0;
   Coverage coverage;
-  int64_t max_ulps = 0;  ///< exact: the greatest distance in units of the last place
-  /// Bounded: the greatest |got - value| / bound of the judged elements and of the mismatches.
-  /// Where only the last rounding is left open the bound is half an ulp, of which rounding to
-  /// nearest takes nearly all in some of many elements: close to 1 is right as well.
+  int64_t max_ulps = 0;  ///< exact comparison: the greatest distance in units of the last place
+  /// Comparison with bounds: the greatest |got - value| / bound of the judged elements and of the
+  /// mismatches. If the only uncertainty is the last rounding, the bound is half an ulp. Among many
+  /// elements, rounding to nearest then has an error close to the bound, so a ratio close to 1 is
+  /// right as well.
   double max_ratio = 0;
-  /// Bounded: the median of that ratio over the judged elements with a bound above 0; below 0 if
-  /// there is none. Near 0 the bound says little.
+  /// Comparison with bounds: the median of that ratio over the judged elements with a bound above
+  /// 0; negative if there is no such element. If it is near 0, the bounds are too wide to tell
+  /// much.
   double median_ratio = -1;
   int64_t worst = -1;
   std::string text;
 
   /// "equal", or "max error 0.31 of its bound at [3, 17]: got 1.5, expected 1.4 +- 0.3", followed
-  /// by what was not judged.
+  /// by the number of elements that were not judged.
   const std::string& summary() const { return text; }
 };
 
-/// Same dtype, shape and bits, where every NaN equals every NaN.
+/// Compares dtype, shape and bits. Every NaN equals every NaN.
 Comparison compare(const HostTensor& got, const HostTensor& expected);
-/// Every element of `got` within its bound.
+/// Compares every element of `got` with its bound.
 Comparison compare(const HostTensor& got, const Bounded& expected);
 
-/// How many steps from float to next float lead from one element to the other. The two zeros are 0
-/// apart, two NaNs too; INT64_MAX if just one is NaN.
+/// The number of steps from one float to the next that lead from one element to the other. The
+/// distance of the two zeros is 0, and so is that of two NaNs. It is INT64_MAX if only one is NaN.
 int64_t ulp_distance(DType dtype, uint64_t a, uint64_t b);
 
 }  // namespace braze

@@ -6,7 +6,8 @@
 
 namespace braze {
 
-/// An unevaluated sum of two doubles. Once it is infinite or NaN, the low part says nothing.
+/// A sum of two doubles that is not evaluated. If it is infinite or NaN, the low part has no
+/// meaning.
 struct Compensated {
   double high = 0;
   double low = 0;

@@ -1,4 +1,4 @@
-// elision.h — how long the text of a tensor is.
+// elision.h — decides how long the text of a tensor would be.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace braze {
 
-/// The elements that the text of a whole tensor shows, or its empty brackets, which may be many
-/// though there is no element; INT64_MAX if there are more.
+/// The number of items that the text of a whole tensor shows: its elements, or its empty brackets,
+/// which may be many although there is no element. At most INT64_MAX.
 inline int64_t shown_items(std::span<const int64_t> shape) {
   int64_t items = 1;
   for (const int64_t extent : shape) {

@@ -8,7 +8,7 @@ namespace braze {
 
 namespace {
 
-/// The nearest number of a format, ties to even.
+/// The bits of the nearest number of a format, ties to even.
 template <DType D>
 uint16_t round_to(double value) {
   constexpr int kExponent = info(D).exponent, kFraction = info(D).fraction;
@@ -28,8 +28,8 @@ uint16_t round_to(double value) {
     const auto payload = static_cast<uint16_t>(fraction >> (52 - kFraction));
     return sign | (fraction ? kTop | kQuiet | payload : kBeyond);
   }
-  // The exponent field of the result if it is normal; below 1 it is subnormal, which has no hidden
-  // bit and loses one more fraction bit per step.
+  // The exponent field of the result if it is normal. If it is below 1, the result is subnormal: it
+  // has no hidden bit, and loses one more fraction bit for each step below 1.
   const int exponent = source_exponent - 1023 + kBias;
   const int drop = 52 - kFraction + (exponent < 1 ? 1 - exponent : 0);
   if (exponent >= 1 << kExponent) return sign | kBeyond;
@@ -40,8 +40,8 @@ uint16_t round_to(double value) {
   const uint64_t rest = significand & ((1ull << drop) - 1);
   uint64_t kept = significand >> drop;
   if (rest > half || (rest == half && (kept & 1))) ++kept;
-  // A carry out of the fraction moves into the exponent, which is right also into infinity. The
-  // hidden bit counts as one in the exponent field.
+  // A carry out of the fraction increases the exponent, which gives the right number, or infinity.
+  // The hidden bit counts as one in the exponent field.
   if (exponent > 1) kept += static_cast<uint64_t>(exponent - 1) << kFraction;
   return sign | static_cast<uint16_t>(std::min<uint64_t>(kept, kBeyond));
 }
@@ -76,7 +76,7 @@ uint8_t double_to_f8e5m2(double value) {
 float f8e4m3_to_float(uint8_t bits) {
   const uint32_t magnitude = bits & 0x7f, sign = static_cast<uint32_t>(bits & 0x80) << 24;
   if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000);
-  // Read as the bits of an f32, it is too small by 2^120, whether it is normal or not.
+  // As the bits of an f32, the number is 2^120 times too small, whether it is normal or not.
   const float value = std::bit_cast<float>(magnitude << 20) * 0x1p120f;
   return sign ? -value : value;
 }
@@ -88,8 +88,8 @@ float f8e5m2_to_float(uint8_t bits) {  // the upper half of an f16
 uint16_t float_to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
-  // bf16 is the upper half of f32: adding just under half a unit, or half where the unit is odd,
-  // carries where nearest-even rounds up.
+  // bf16 is the upper half of f32. Adding slightly less than half a unit, or half a unit if the
+  // last bit is odd, carries exactly where rounding to nearest even rounds up.
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 

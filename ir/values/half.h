@@ -1,6 +1,6 @@
-// half.h — conversions between the 16-bit and 8-bit floats and f32: exact up, round-to-nearest-even
-// down, subnormals kept, NaN stays NaN (quiet). f8e4m3, which has no infinities, is NaN beyond its
-// greatest number, 448.
+// half.h — conversions between f32 and the 16-bit and 8-bit floats. Conversions to f32 are exact.
+// The others round to nearest even, and keep subnormals; NaN becomes a quiet NaN. f8e4m3, which has
+// no infinities, is NaN beyond its greatest number, 448.
 #pragma once
 
 #include <bit>
@@ -20,7 +20,7 @@ uint16_t double_to_bf16(double value);  // rounds once
 
 float f8e4m3_to_float(uint8_t bits);
 float f8e5m2_to_float(uint8_t bits);
-// Each rounds once.
+// These round once.
 uint8_t double_to_f8e4m3(double value);
 uint8_t double_to_f8e5m2(double value);
 

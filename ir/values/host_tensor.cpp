@@ -19,7 +19,8 @@ std::string shape_text(std::span<const int64_t> shape) {
   return "[" + join(shape, ", ", [](int64_t d) { return fmt::format("{}", d); }) + "]";
 }
 
-/// Towards zero, then modulo 2^64 as integers wrap; NaN and infinities become 0.
+/// Truncates towards zero, then takes the result modulo 2^64, as integers wrap. NaN and infinities
+/// become 0.
 int64_t wrap_to_int(double value) {
   if (!std::isfinite(value)) return 0;
   if (std::fabs(value) < 0x1p63) return static_cast<int64_t>(value);
@@ -36,8 +37,8 @@ int64_t saturate_to_int(double value) {
   return static_cast<int64_t>(value);
 }
 
-/// A double that a format of at most 51 bits rounds as it would round `value`. It is rounded to
-/// odd, so that the lost bits still decide a tie.
+/// A double that any format of at most 51 bits rounds to the same number as `value`. It is rounded
+/// to odd, so that the lost bits still decide a tie.
 double for_one_rounding(int64_t value) {
   constexpr int64_t kExact = int64_t{1} << 53;
   if (-kExact <= value && value <= kExact) return static_cast<double>(value);
@@ -67,7 +68,7 @@ int64_t checked_numel(std::span<const int64_t> shape) {
            fmt::format("the shape {} has a negative extent", shape_text(shape)));
     }
   }
-  // An extent of zero wins over any overflow before it.
+  // If an extent is zero there are no elements, even if the other extents would overflow.
   for (const int64_t extent : shape) {
     if (extent == 0) return 0;
   }
@@ -115,7 +116,7 @@ void HostTensor::allocate() {
   if (numel_ == 0) return;
   size_t bytes = 0;
   void* memory = nullptr;
-  // Half of the address space is more than any machine has, and leaves room to round up.
+  // Half of the address space is more than any machine has, and leaves room for rounding up.
   if (!__builtin_mul_overflow(static_cast<size_t>(numel_), size_of(dtype_), &bytes) &&
       bytes <= static_cast<size_t>(PTRDIFF_MAX) - kAlignment) {
     memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
@@ -227,7 +228,8 @@ std::string HostTensor::element_text(int64_t i) const {
 
 std::string HostTensor::to_string(int64_t limit) const {
   if (!data_ && shape_.empty()) return "no tensor";
-  // Beyond the limit each axis shows its ends. The budget also limits tensors of many short axes.
+  // Beyond the limit, only both ends of each axis are shown. The budget also limits the text of
+  // tensors with many short axes.
   constexpr int64_t kEnds = 3;
   const bool elide = shown_items(shape_) > limit;
   int64_t budget = limit;

@@ -20,13 +20,13 @@ inline constexpr Code kTooLarge{"too-large", ErrorKind::ResourceExhausted,
                                 "A tensor is larger than the memory for it."};
 }  // namespace codes
 
-/// A contiguous row-major tensor with value semantics. Memory is 64-byte aligned and zeroed; a
-/// tensor without elements has none.
+/// A contiguous row-major tensor with value semantics. Its memory is aligned to 64 bytes and begins
+/// as zeros; a tensor without elements has no memory.
 class HostTensor {
  public:
   /// The empty state: no elements, until it is assigned. A moved-from tensor is in this state.
   HostTensor() = default;
-  /// ResourceExhausted if the size overflows or memory is short.
+  /// Throws ResourceExhausted if the size overflows or memory is short.
   HostTensor(DType dtype, std::vector<int64_t> shape);
   HostTensor(const HostTensor& other);
   HostTensor(HostTensor&& other) noexcept;
@@ -47,23 +47,24 @@ class HostTensor {
     return {reinterpret_cast<const T*>(data()), static_cast<size_t>(numel_)};
   }
 
-  /// Element `i` (row-major) as the wider type: floats exactly by get_double, integers exactly by
-  /// get_int (u64 modulo 2^64), which cuts floats towards zero and saturates. `i` out of range is
-  /// Internal, here and below.
+  /// Element `i`, in row-major order, as a wide type. get_double is exact for floats. get_int is
+  /// exact for integers (u64 modulo 2^64); it truncates floats towards zero and saturates. Here and
+  /// below, an `i` out of range is an internal error.
   double get_double(int64_t i) const;
   int64_t get_int(int64_t i) const;
-  /// Stores with one rounding (floats), wrapping (integers, fractions cut) or as "not 0" (bool).
+  /// Stores a number. Floats are rounded once, integers are truncated and wrap, and a bool is true
+  /// if the number is not 0.
   void set_double(int64_t i, double value);
   void set_int(int64_t i, int64_t value);
   /// The raw bits of element i.
   uint64_t get_bits(int64_t i) const;
   void set_bits(int64_t i, uint64_t bits);
 
-  /// Same dtype, shape and bits, where every NaN equals every NaN.
+  /// Whether dtype, shape and bits are equal. Every NaN equals every NaN.
   friend bool identical(const HostTensor& a, const HostTensor& b);
-  /// Element i alone: "true", "-3", "0.1".
+  /// The text of element i: "true", "-3", "0.1".
   std::string element_text(int64_t i) const;
-  /// "[[1, 2], [3, 4]]", elided in the middle beyond `limit` elements.
+  /// The text of all elements: "[[1, 2], [3, 4]]". Beyond `limit` elements, the middle is left out.
   std::string to_string(int64_t limit = 1000) const;
 
  private:
@@ -80,7 +81,8 @@ class HostTensor {
   std::unique_ptr<std::byte[], Free> data_;
 };
 
-/// Number of elements; ResourceExhausted on overflow, InvalidArgument on a negative extent.
+/// The number of elements. Throws ResourceExhausted on overflow, and InvalidArgument for a negative
+/// extent.
 int64_t checked_numel(std::span<const int64_t> shape);
 
 }  // namespace braze

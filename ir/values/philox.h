@@ -1,5 +1,5 @@
 // philox.h — Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2,
-// 3, SC 2011): random bits as a function of a counter and a key, the same on every device.
+// 3, SC 2011). It computes random bits from a counter and a key, the same bits on every device.
 #pragma once
 
 #include <array>
@@ -8,9 +8,8 @@
 
 namespace braze {
 
-/// One block of 128 random bits. Ten rounds, as in the paper's recommendation. A Word is 32 bits
-/// with ^ and a + that wraps; `multiply(factor, word)` gives the upper and the lower word of their
-/// product.
+/// One block of 128 random bits, from ten rounds, as the paper recommends. A Word has 32 bits, ^,
+/// and a + that wraps; `multiply(factor, word)` gives the upper and the lower word of the product.
 template <class Word, class Multiply>
 constexpr std::array<Word, 4> philox4x32(std::array<Word, 4> counter, std::array<Word, 2> key,
                                          Multiply&& multiply) {

@@ -1,4 +1,4 @@
-// value_of.h — which numbers an element type has.
+// value_of.h — tells which numbers an element type can represent.
 #pragma once
 
 #include <cmath>
@@ -10,18 +10,18 @@ namespace braze {
 /// The exponent of the least normal number of a floating dtype.
 inline int least_exponent(DType dtype) { return 2 - (1 << (info(dtype).exponent - 1)); }
 
-/// From here on, rounding to the nearest number of a floating dtype gives infinity, or NaN where
-/// there is none: half an ulp above the greatest. Infinity for f64.
+/// The least number that a floating dtype rounds to infinity, or to NaN if it has no infinity: half
+/// an ulp above its greatest number. For f64 this is infinity.
 inline double overflow_threshold(DType dtype) {
   const auto& [name, kind, bytes, exponent, fraction, infinities, safetensors, npy] = info(dtype);
-  // Without infinities there is one exponent more, of which the last number is NaN.
+  // A format without infinities has one exponent more, whose last number is NaN.
   const double half_ulp = std::ldexp(1.0, -fraction - 1);
   return std::ldexp(2 - (infinities ? 1 : 3) * half_ulp,
                     (1 << (exponent - 1)) - (infinities ? 1 : 0));
 }
 
-/// Whether `number` is a value of `dtype`. Floating dtypes round it; but no finite number is one
-/// that they would round to infinity or NaN, and no infinity one of a dtype without them.
+/// Whether `number` can be stored as `dtype`. A floating dtype may round it, but must not turn a
+/// finite number into infinity or NaN; an infinity can be stored only in a dtype with infinities.
 inline bool is_value(double number, DType dtype) {
   if (is_floating(dtype))
     return std::isnan(number) || (std::isinf(number) && info(dtype).infinities) ||

@@ -16,9 +16,9 @@ namespace braze {
 
 /// The importance of a line of the log.
 enum class LogLevel : uint8_t {
-  Debug,    ///< what BRAZE_DEBUG asks for
+  Debug,    ///< output that BRAZE_DEBUG requested
   Info,     ///< what Braze did, for the record
-  Warning,  ///< what the user should know although nothing failed
+  Warning,  ///< something that the user should know although nothing failed
   Error,    ///< a failure that no exception can report
 };
 
@@ -66,7 +66,7 @@ struct Config {
 };
 
 /// Sets the configuration of the process. Call it once, before any other use of Braze.
-/// InvalidArgument if Braze was used before, and for impossible values. Part of the runtime.
+/// Throws InvalidArgument if Braze was used before, and for impossible values. Part of the runtime.
 void configure(Config config);
 
 }  // namespace braze

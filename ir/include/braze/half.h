@@ -1,11 +1,11 @@
-// half.h — float16 and bfloat16: the 16-bit floats as C++ types, to store and convert.
+// half.h — float16 and bfloat16: the 16-bit floats as C++ types that can be stored and converted.
 #pragma once
 
 #include <cstdint>
 
 namespace braze {
 
-/// A 16-bit float of IEEE 754. It converts to float exactly, and arithmetic is that of float.
+/// A 16-bit float of IEEE 754. It converts to float exactly, and arithmetic is done in float.
 struct float16 {
   uint16_t bits = 0;  ///< sign, 5 bits of exponent, 10 of mantissa
 

@@ -6,14 +6,14 @@
 
 namespace braze {
 
-/// A named axis of a mesh of devices. Throughout a graph one name stands for one size.
+/// A named axis of a mesh of devices. In a graph, a name has the same size everywhere.
 struct MeshAxis {
   std::string name;  ///< unique in its mesh
-  int64_t size = 1;  ///< devices along it
+  int64_t size = 1;  ///< the number of devices along it
   friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
 };
 
-/// The most devices along one axis of a mesh.
+/// The greatest number of devices along one axis of a mesh.
 inline constexpr int64_t kMostDevices = 4096;
 
 }  // namespace braze

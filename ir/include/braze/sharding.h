@@ -1,5 +1,5 @@
-// sharding.h — Sharding: how a tensor is spread over the named axes of a mesh. mesh.h has words for
-// it.
+// sharding.h — Sharding: how a tensor is spread over the named axes of a mesh. mesh.h has functions
+// that make Shardings.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace braze {
 
-/// Which axis of a mesh cuts which axis of a tensor. Devices that differ only along axes that it
-/// does not name have the same shard.
+/// Says which axis of a mesh cuts which axis of a tensor. Devices that differ only along mesh axes
+/// that it does not name have the same shard.
 class Sharding {
  public:
   Sharding() = default;  ///< replicated

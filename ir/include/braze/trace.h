@@ -26,7 +26,7 @@ bool start_trace(const std::string& path, const TraceOptions& options = {});
 void stop_trace();
 
 namespace detail {
-/// Which consumers of events are active; 0 if none. The first read decides it.
+/// Bits that say which consumers of events are active; 0 if none is. The first read sets them.
 extern std::atomic<uint8_t> trace_watchers;
 }  // namespace detail
 
