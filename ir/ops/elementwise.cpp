@@ -9,13 +9,13 @@
 namespace braze {
 namespace {
 
-// Vocabulary of the bodies and gradients in elementwise.def.
+// Functions that the bodies and gradients in elementwise.def use.
 
 Scalar zero(const Scalar& x) { return x.constant(0); }
 Scalar one(const Scalar& x) { return x.constant(1); }
 
-// The share of the gradient of r = min(a, b) or max(a, b) that a receives: all, nothing, or half if
-// the two are equal.
+// The share of the gradient of r = min(a, b) or max(a, b) that a receives: 1, 0, or a half if a and
+// b are equal.
 Scalar share(const Scalar& a, const Scalar& b, const Scalar& r) {
   return select(eq(a, b), a.constant(0.5), select(eq(a, r), one(a), zero(a)));
 }

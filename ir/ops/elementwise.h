@@ -28,7 +28,7 @@ enum class ElementwiseOp : uint8_t {
 
 /// How a row gets its meaning on a machine; see elementwise.def.
 enum class OpClass : uint8_t { Machine, Math, Formula };
-/// How the result dtype follows from the operands'.
+/// How the dtype of the result follows from the dtype of the operands.
 enum class ResultRule : uint8_t { Same, Boolean, Chosen };
 
 struct Gradients {
@@ -42,18 +42,18 @@ struct ElementwiseInfo {
   TypeSet types;
   ResultRule result;
   std::string_view meaning;  ///< one line for people
-  /// The body over other rows. Null for machine rows. x, y, z beyond the arity are null. For math
-  /// rows x is f32 or f64.
+  /// Builds the body over other rows. Null for machine rows. Of x, y and z, those beyond the arity
+  /// are null. For math rows, x is f32 or f64.
   Scalar (*body)(const Scalar& x, const Scalar& y, const Scalar& z);
-  /// Math rows on 16-bit floats, some formula rows on bf16: x and y are the arguments in f32 (y
-  /// null for rows of one), the result an f32 that rounds to the correctly rounded value of
-  /// `dtype`. Null for other rows.
+  /// Builds the body for 16-bit floats: of math rows, and on bf16 of some formula rows. x and y are
+  /// the arguments in f32 (y is null for rows with one operand). The result is an f32 that rounds
+  /// to the correctly rounded value of `dtype`. Null for other rows.
   Scalar (*half_body)(const Scalar& x, const Scalar& y, DType dtype);
-  /// The gradients. Null if zero by definition, or if `through_body`.
+  /// Builds the gradients. Null if they are zero by definition, or if `through_body`.
   Gradients (*gradient)(const Scalar& g, const Scalar& r, const Scalar& x, const Scalar& y,
                         const Scalar& z);
   bool through_body;
-  /// For bodies alone: graphs may not hold it.
+  /// Whether only bodies may use the row, and graphs may not.
   bool inner;
 };
 
@@ -72,13 +72,13 @@ std::span<const ElementwiseInfo> elementwise_table();
 const ElementwiseInfo& info(ElementwiseOp op);
 inline std::string_view name(ElementwiseOp op) { return info(op).name; }
 std::optional<ElementwiseOp> parse_elementwise(std::string_view text);
-/// Whether `half_body` serves this dtype.
+/// Whether the row has a `half_body` for this dtype.
 bool has_half_body(ElementwiseOp op, DType dtype);
 /// The dtype in which the body of a formula row defines its result on `dtype`.
 DType body_type(ElementwiseOp op, DType dtype);
 constexpr bool is_machine(ElementwiseOp op) { return static_cast<size_t>(op) < kMachineOpCount; }
 
-/// A table with one entry per machine row. A row without an entry does not compile.
+/// A table with one entry for each machine row. It does not compile if a row has no entry.
 template <class Entry>
 class MachineTable {
  public:
@@ -95,17 +95,17 @@ class MachineTable {
   std::array<Entry, kMachineOpCount> rows_{};
 };
 
-/// The value of a machine row on element bits, the definition that every target must match.
-/// Operand dtype is `operand` (of y and z for select), the result's is `result`. 16-bit floats are
-/// computed in f32 and rounded once.
+/// The value of a machine row on element bits. This is the definition that every target must match.
+/// The dtype of the operands is `operand` (of y and z for select), and that of the result is
+/// `result`. 16-bit floats are computed in f32 and rounded once.
 uint64_t evaluate_machine(ElementwiseOp op, DType operand, DType result, uint64_t x, uint64_t y = 0,
                           uint64_t z = 0);
 
-/// Applies a row to scalars; the result dtype follows from the row (Chosen rows: use `convert` and
-/// `bitcast`). Internal if the operands do not fit the row.
+/// Applies a row to scalars. The dtype of the result follows from the row (for Chosen rows, use
+/// `convert` and `bitcast`). It is an internal error if the operands do not fit the row.
 Scalar emit_elementwise(ElementwiseOp op, std::span<const Scalar> operands);
 
-// One function per row: add(x, y), select(c, a, b), exp(x), silu(x) ...
+// One function for each row: add(x, y), select(c, a, b), exp(x), silu(x) ...
 #define BRAZE_SCALAR_1(op) \
   inline Scalar op(const Scalar& x) { return emit_elementwise(ElementwiseOp::op, {{x}}); }
 #define BRAZE_SCALAR_2(op)                                \
@@ -127,7 +127,7 @@ Scalar emit_elementwise(ElementwiseOp op, std::span<const Scalar> operands);
 #undef MATH
 #undef FORMULA
 
-// The logical rows under the names that they have on integers.
+// The logical rows under the names that are usual for integers.
 inline Scalar bit_and(const Scalar& x, const Scalar& y) { return logical_and(x, y); }
 inline Scalar bit_or(const Scalar& x, const Scalar& y) { return logical_or(x, y); }
 inline Scalar bit_xor(const Scalar& x, const Scalar& y) { return logical_xor(x, y); }

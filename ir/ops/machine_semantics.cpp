@@ -73,8 +73,8 @@ uint64_t store(T value) {
   }
 }
 
-// Integers are computed in uint64_t, where everything wraps, and truncated to their width by
-// store().
+// Integers are computed in uint64_t, where all operations wrap, and store() truncates them to their
+// width.
 
 template <class T>
 T divide(T x, T y) {
@@ -100,7 +100,7 @@ T remainder(T x, T y) {
     return static_cast<T>(x % y);
 }
 
-// IEEE 754-2019 minimum and maximum.
+// The operations `minimum` and `maximum` of IEEE 754-2019.
 template <class T>
 T lesser(T x, T y) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -121,7 +121,7 @@ T greater(T x, T y) {
   return x < y ? y : x;
 }
 
-// Subnormal numbers as zeros.
+// Replaces subnormal numbers by zeros.
 float flushed(float x) {
   return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
 }
@@ -178,8 +178,8 @@ uint64_t apply(uint64_t x_bits, [[maybe_unused]] uint64_t y_bits,
   if constexpr (op == approx_exp2) return store<D>(flushed(static_cast<T>(std::exp2(double(x)))));
 }
 
-// An integer as a double that rounds to any shorter format as the integer itself would: bits that a
-// double cannot hold are joined into its last place.
+// A double that rounds to any shorter format in the same way as the integer: if any bit is set that
+// a double cannot hold, its last place is set.
 template <class T>
 double to_double_sticky(T value) {
   constexpr uint64_t kLost = (1 << 11) - 1;
@@ -198,8 +198,8 @@ uint64_t convert_bits(uint64_t bits, uint64_t, uint64_t) {
   if constexpr (To == DType::Bool) {
     return x != S(0);
   } else if constexpr (is_floating(To)) {
-    // Every dtype but the 64-bit integers is exact in double; those take the hardware's one
-    // rounding where it has it.
+    // Every dtype except the 64-bit integers is exact in double. For 64-bit integers, the hardware
+    // rounds once where it has the conversion.
     constexpr bool kLong = is_integer(From) && size_of(From) == 8;
     if constexpr (kLong && is_short_float(To))
       return store<To>(to_double_sticky(x));
@@ -209,7 +209,7 @@ uint64_t convert_bits(uint64_t bits, uint64_t, uint64_t) {
       return store<To>(static_cast<double>(x));
   } else if constexpr (is_floating(From)) {
     if (x != x) return 0;
-    // The limits as S may round up to 2^31, 2^32 or 2^63, which `>=` then also saturates.
+    // As S, the greatest integer may round up to 2^31, 2^32 or 2^63. `>=` saturates this value too.
     if (x >= static_cast<S>(std::numeric_limits<T>::max()))
       return store<To>(std::numeric_limits<T>::max());
     if (x <= static_cast<S>(std::numeric_limits<T>::min()))
@@ -263,7 +263,7 @@ constexpr auto make_bitcasts(std::index_sequence<I...>) {
   return std::array<MachineFunction, sizeof...(I)>{&same_bits<static_cast<DType>(I)>...};
 }
 
-// [op][dtype], [from][to] and [dtype].
+// The functions of rows by [op][dtype], of convert by [from][to], and of bitcast by [dtype].
 constexpr auto kFunctions =
     make_functions(std::make_index_sequence<kMachineOpCount * kDTypeCount>());
 constexpr auto kConverts = make_converts(std::make_index_sequence<kDTypeCount * kDTypeCount>());

@@ -37,8 +37,8 @@
 //   sin, cos    9  17    99  233   30   99   0.88  0.87  Payne-Hanek (f16: Cody-Waite)
 //   pow            7    87  109   90   90   0.50  0.87  2^(y log2 x), all in f64; divides
 //
-// bf16 has bodies of its own where they are cheaper, those of gelu (19), gelu_tanh (10), silu (13)
-// and softplus (12) among them.
+// Where they are cheaper, bf16 has its own bodies, among them those of gelu (19 operations),
+// gelu_tanh (10), silu (13) and softplus (12).
 //
 // x86 processors take a microcode assist, some 100 cycles, for a product, fma or quotient that
 // gives or takes a subnormal number. Arguments of ordinary size bring none about, also where the
@@ -108,8 +108,8 @@ S power_of_two_f32(const S& rounded) {
   return bitcast(exponent + i32(rounded, kOneF32), DType::F32);
 }
 
-/// 2^k from the shifted exponent k, at least 2^-64, for -254 < k < 128: a power of which nothing
-/// but a sum or difference with a number near 1 is made.
+/// 2^k from the shifted exponent k, but at least 2^-64, for -254 < k < 128. The power may be used
+/// only in a sum or difference with a number near 1, which does not see the difference.
 template <class S>
 S bounded_power_of_two_f32(const S& exponent) {
   const S bits = exponent + i32(exponent, kOneF32);
@@ -119,7 +119,7 @@ S bounded_power_of_two_f32(const S& exponent) {
 /// p 2^k from the shifted exponent k, rounded once, for a finite result, 2^-8 < p < 2 and
 /// k >= -150. `is_subnormal` says where the result is below 2^-126. No product underflows, which
 /// would cost x86 processors a microcode assist: the exponent is added to the bits of p, and the
-/// sum of p 2^(k+149) and 2^23 holds the bits of a subnormal result. NaN does not come through.
+/// sum of p 2^(k+149) and 2^23 holds the bits of a subnormal result. NaN is not kept.
 template <class S>
 S scaled_down_f32(const S& p, const S& exponent, const S& is_subnormal) {
   const S bits = bitcast(p, DType::I32) + exponent;
@@ -128,8 +128,8 @@ S scaled_down_f32(const S& p, const S& exponent, const S& is_subnormal) {
   return bitcast(select(is_subnormal, subnormal, bits), DType::F32);
 }
 
-/// p 2^k from a sum with kRoundF32 as the value of a growing function at x: subnormal below
-/// `normal`, infinite above `greatest`, NaN at NaN.
+/// p 2^k from a sum with kRoundF32, as the value of an increasing function at x. The result is
+/// subnormal for x below `normal`, infinite for x above `greatest`, and NaN for NaN.
 template <class S>
 S scaled_f32(const S& x, const S& p, const S& rounded, double normal, double greatest) {
   const S exponent = shl(bitcast(rounded, DType::I32), i32(x, 23));
@@ -279,9 +279,9 @@ S tanh_f32(const S& x) {
 // log, log2, log1p in f32
 // ---------------------------------------------------------------------------------------------
 
-/// The bits of 3/2 less one: kBelowThreeHalves - bits(m), shifted right by 23, is -n for the n that
-/// brings m * 2^-n into [3/4, 3/2). -n instead of n makes a product with a negative constant -0 for
-/// n = 0, which log1p(-0) = -0 needs.
+/// The bits of 3/2, minus one. kBelowThreeHalves - bits(m), shifted right by 23, is -n for the n
+/// that brings m * 2^-n into [3/4, 3/2). This is -n and not n, because its product with a negative
+/// constant is then -0 for n = 0, which log1p(-0) = -0 needs.
 inline constexpr uint32_t kBelowThreeHalves = 0x3fc00000u - 1;
 inline constexpr uint32_t kBelowFourThirds = 0x3faaaaabu - 1;
 
@@ -294,7 +294,7 @@ S log_of_parts_f32(const S& minus_n, const S& f) {
   return fma(minus_n, f.constant(-kLn2), f + tail);
 }
 
-/// x = 2^n m, m in the octave below the number whose bits less one are `below`.
+/// x = 2^n m, where m is in the octave below the number whose bits minus one are `below`.
 template <class S>
 struct PartsF32 {
   S minus_n, m;
@@ -309,7 +309,8 @@ PartsF32<S> split_f32(const S& x, uint32_t below) {
   return {convert(minus_n, DType::F32) + select(tiny, x.constant(25.0), x.constant(0.0)), m};
 }
 
-/// The logarithm's values at and beyond the ends of its domain: `finite` holds inside (0, inf).
+/// Adds the values of a logarithm at and beyond the ends of its domain. `finite` is the value
+/// inside (0, inf).
 template <class S>
 S log_ends(const S& u, const S& finite) {
   const S zero = u.constant(0.0);
@@ -323,7 +324,8 @@ S log_f32(const S& x) {
   return log_ends(x, log_of_parts_f32(parts.minus_n, parts.m - x.constant(1.0)));
 }
 
-/// The same with n exact, log2(e) in two parts and m in [2/3, 4/3), where it loses less.
+/// log2 by the same method, with n exact, log2(e) in two parts, and m in [2/3, 4/3), which loses
+/// less precision.
 template <class S>
 S log2_f32(const S& x) {
   const PartsF32<S> parts = split_f32(x, kBelowFourThirds);
@@ -340,10 +342,10 @@ S log2_f32(const S& x) {
   return log_ends(x, sum + (sum_lo + product_lo));
 }
 
-/// n is that of u = 1 + x, but f = 2^-n (1 + x) - 1 is made from x itself and almost always exact:
-/// the rounding of u does no harm. 2^-n x is a sum of exponents, because x is normal or n is 0.
-/// 2^-n itself is lost from n = 127 on, where it does not count. For |x| <= 2^-60 the result is x,
-/// and x stays out of products, which would underflow.
+/// n is that of u = 1 + x, but f = 2^-n (1 + x) - 1 is made from x itself and is almost always
+/// exact, so the rounding of u has no effect. 2^-n x is made by adding exponents, because x is
+/// normal or n is 0. From n = 127 on, 2^-n itself is lost, but it is then too small to count. For
+/// |x| <= 2^-60 the result is x, and x does not enter products, which would underflow.
 template <class S>
 S log1p_f32(const S& x) {
   const S one = x.constant(1.0);
@@ -362,7 +364,8 @@ S log1p_f32(const S& x) {
 // erf, erfc in f32
 // ---------------------------------------------------------------------------------------------
 
-/// Two polynomials: x + x q(x^2) below 1, one in |x| - 2.3125 above; beyond 3.92 erf rounds to 1.
+/// There are two polynomials: x + x q(x^2) for |x| below 1, and one in |x| - 2.3125 above. Beyond
+/// 3.92, erf rounds to 1.
 template <class S>
 S erf_f32(const S& x) {
   const S a = abs(x);
@@ -381,8 +384,9 @@ S erf_f32(const S& x) {
 /// The greatest x for which erfc(x) >= 2^-126.
 inline constexpr double kGreatestNormalErfcF32 = 0x1.2639bep+3;
 
-/// erfc(a) = e^(-a^2) y H(y), y = 1 / (a + 3): H is smooth from 0 to 10.2, where erfc underflows.
-/// Both factors and a^2 carry a low part, that of y through the derivative of the product.
+/// erfc(a) = e^(-a^2) y H(y) with y = 1 / (a + 3), where H is smooth for a from 0 to 10.2, where
+/// erfc underflows. Both factors and a^2 have a low part; that of y enters through the derivative
+/// of the product.
 template <class S>
 S erfc_f32(const S& x) {
   const S one = x.constant(1.0);
@@ -429,8 +433,8 @@ S erfc_f32(const S& x) {
 // sin, cos in f32
 // ---------------------------------------------------------------------------------------------
 
-/// |x| = quadrant * pi/2 + r + r_lo, |r| <= pi/4 (or 1 where quadrant is 0); quadrant is an i32 of
-/// which the two low bits count.
+/// |x| = quadrant * pi/2 + r + r_lo with |r| <= pi/4 (|r| <= 1 if quadrant is 0). quadrant is an
+/// i32 of which only the two low bits count.
 template <class S>
 struct Angle {
   S quadrant, r, r_lo;
@@ -439,8 +443,8 @@ struct Angle {
 /// Payne and Hanek's reduction. |x| = M 2^(e-23) is multiplied by 96 bits of 2/pi which start where
 /// the product's weight is 2, so that whole turns never appear: two bits are the quadrant, 62 its
 /// fraction. The 96 bits come from seven words by a shift of 0 to 3 words (nine selects) and one of
-/// 0 to 31 bits. About 70 operations, three of them multiplications of 32-bit integers to 64 bits,
-/// paid by every argument: a branch-free body has no cheaper case.
+/// 0 to 31 bits. This takes about 70 operations, three of them multiplications of 32-bit integers
+/// to 64 bits, for every argument, because a body without branches has no cheaper case.
 template <class S>
 Angle<S> reduce_angle_f32(const S& x) {
   const S a = abs(x);
@@ -474,7 +478,7 @@ Angle<S> reduce_angle_f32(const S& x) {
   const S lower = convert(bit_and(middle, low_mask), DType::U32);
   const S upper = mantissa * window(0) + convert(shr(middle, shift), DType::U32);
 
-  // The nearest quadrant, and what is left in units of 2^-30 of one: an integer and a fraction.
+  // The nearest quadrant, and the remainder in units of 2^-30 quadrants: an integer and a fraction.
   const S shifted = upper + u32(x, 0x20000000u);
   const S quadrant = bitcast(shr(shifted, u32(x, 30)), DType::I32);
   const S units = bitcast(bit_and(shifted, u32(x, 0x3fffffffu)) - u32(x, 0x20000000u), DType::I32);
@@ -513,8 +517,8 @@ S cos_of_parts_f32(const S& r, const S& r_lo, const S& z) {
   return head + fma(z * z, q, fma(-r, r_lo, tail));
 }
 
-/// sin for `turns` = 0 and cos, a quarter turn ahead, for 1; both without the sign of x. x - x is
-/// NaN for infinities and NaN, else 0.
+/// sin for `turns` = 0, and for 1 cos, which is a quarter turn ahead; both without the sign of x.
+/// x - x is NaN for infinities and NaN, otherwise 0.
 template <class S>
 S sin_ahead_f32(const S& x, uint32_t turns) {
   const Angle<S> angle = reduce_angle_f32(x);
@@ -570,7 +574,7 @@ S power_of_two_f64(const S& rounded) {
   return bitcast(exponent + i64(rounded, kOneF64), DType::F64);
 }
 
-// As in f32; the exponent may be -1100 and p 2^-8.
+// As in f32; here the exponent may be as low as -1100, and p as low as 2^-8.
 
 template <class S>
 S bounded_power_of_two_f64(const S& exponent) {
@@ -741,8 +745,8 @@ S log2_f64(const S& x) {
   return log_ends(x, sum + (sum_lo + product_lo));
 }
 
-// pow: the power of |x| by log2 and exp2, then the sign and the cases that have none. f32 and the
-// 16-bit types compute it in f64, whose log2 and exp2 leave their last bits right.
+// pow: the power of |x| by log2 and exp2, and then the sign and the cases without a power. f32 and
+// the 16-bit types compute it in f64, where log2 and exp2 are exact enough for their last bits.
 
 /// log2(x) for x >= 0 in two parts, to about 2^-64 of itself: log(1 + f) = 2 atanh(s) with s = f /
 /// (2 + f), and atanh(s) = s (1 + z (1/3 + z q(z))), z = s^2. The series has low parts as far as
@@ -783,8 +787,8 @@ Parts<S> log2_parts_f64(const S& x) {
   return {log_ends(x, head), (l - (head + parts.minus_n)) + l_lo};
 }
 
-/// x^y from |x|^y, as ISO C has it: 1 for y = 0 and for x = 1 whatever the other is, the sign of x
-/// for odd y, NaN for a negative finite x and a fraction y.
+/// x^y from |x|^y, as ISO C defines it: 1 if y = 0 or x = 1, whatever the other operand is; the
+/// sign of x for odd y; NaN for a negative finite x and a y that is not an integer.
 template <class S>
 S signed_power_f64(const S& x, const S& y, const S& power) {
   const S zero = x.constant(0.0), one = x.constant(1.0);
@@ -799,9 +803,9 @@ S signed_power_f64(const S& x, const S& y, const S& power) {
   return select(real, value, quiet_nan(x));
 }
 
-/// Where |y log2 x| is too large or no number at all, the low parts are none either. The low part
-/// decides at the ends: beside 1024 a negative one leaves the greatest numbers, and no other may
-/// reach beyond; beside -1022 it makes subnormal numbers.
+/// If |y log2 x| is too large or NaN, the low parts are no numbers either. The low part decides at
+/// the ends of the range: if the high part is 1024, only a negative low part gives finite results;
+/// at -1022 a negative low part gives subnormal ones.
 template <class S>
 S pow_f64(const S& x, const S& y) {
   const Parts<S> log = log2_parts_f64(abs(x));
@@ -817,7 +821,7 @@ S pow_f64(const S& x, const S& y) {
   return signed_power_f64(x, y, scaled_f64(t, p, rounded, -0x1.fefffffffffffp+9, 1024.0));
 }
 
-/// x^y of f32 in f64, off by less than 2^-44 of itself.
+/// x^y of f32 in f64, with a relative error below 2^-44.
 template <class S>
 S wide_pow(const S& x, const S& y) {
   const S base = convert(x, DType::F64), exponent = convert(y, DType::F64);
@@ -891,7 +895,7 @@ S erfc_f64(const S& x) {
   return select(ge(x, x.constant(0.0)), positive, negative);
 }
 
-/// A polynomial below 1, 1 - erfc above.
+/// Below 1 this is a polynomial, and above it is 1 - erfc.
 template <class S>
 S erf_f64(const S& x) {
   const S a = abs(x);
@@ -925,7 +929,7 @@ Angle<S> reduce_angle_f64(const S& x) {
       0x4ce7d272u, 0x117e2ef7u, 0xe4a0ec7fu, 0xe25fff78u, 0x16603fbcu, 0xbc462d68u, 0x29b47db4u,
       0xd9fb3c9fu, 0x2c26dd3du, 0x18fd9a79u, 0x7fa8b5d4u, 0x9eeb1fafu, 0x97c5ecf4u, 0x1ce7de29u,
       0x4a4ba9afu, 0xed7ec47eu, 0x35742158u};
-  // A shift by words in five steps; each keeps as many words as the steps after it can reach.
+  // Shifts by words in five steps. Each step keeps as many words as the steps after it can reach.
   const S none = i32(x, 0);
   const auto has = [&](uint32_t bit) { return ne(bit_and(exponent, i32(x, bit)), none); };
   const auto pick = [](const S& c, const auto& words, auto&& result, int by, int count) {
@@ -999,7 +1003,7 @@ S cos_of_parts_f64(const S& r, const S& r_lo, const S& z) {
   return head + fma(z * z, q, fma(-r, r_lo, tail));
 }
 
-/// sin for `turns` = 0, cos, a quarter turn ahead, for 1: without the sign of x.
+/// sin for `turns` = 0, and for 1 cos, which is a quarter turn ahead; both without the sign of x.
 template <class S>
 S sin_ahead_f64(const S& x, uint32_t turns) {
   const Angle<S> angle = reduce_angle_f64(x);
@@ -1028,13 +1032,14 @@ S cos_f64(const S& x) {
 // f16 and bf16: bodies in f32 whose results round to the correctly rounded ones
 // ---------------------------------------------------------------------------------------------
 
-// The argument is a 16-bit number widened to f32, the result an f32 that rounds, to nearest even,
-// to the correctly rounded number of `dtype`; all 65536 inputs of each type are tested. Where a
-// body in f32 serves a low part, this many bits do not need it. A result that should lie beside a
-// tie and came out on it, or on the wrong side, is moved by ulps of f32: `nudged` lists such
-// inputs.
+// The argument is a 16-bit number widened to f32. The result is an f32 that rounds, to nearest
+// even, to the correctly rounded number of `dtype`; all 65536 inputs of each type are tested. Low
+// parts, which bodies for f32 have, are not necessary for so few bits. If a result should lie
+// beside a tie, but is computed as the tie or on its other side, it is moved by ulps of f32:
+// `nudged` lists such inputs.
 
-/// An argument (or its magnitude, if the function is odd or even) and what its result's bits need.
+/// An argument (or its magnitude, if the function is odd or even), and the number that is added to
+/// the bits of its result.
 struct Nudge {
   float input;
   int32_t ulps;
@@ -1052,10 +1057,11 @@ S nudged(const S& input, const S& result, DType dtype, std::initializer_list<Nud
   return bitcast(bitcast(result, DType::I32) + change, DType::F32);
 }
 
-// bf16 has so few bits that the machine's approximations serve: h^2 with h near 2^(x/2) covers its
-// range, subnormal numbers included, where 2^x itself would not. Their errors, and those of the
-// polynomials, stay clear of all ties. Constants that deviate a little from their names' (log2(e)
-// / 2, 1/4, 1) move single results to the right side of theirs.
+// bf16 has so few bits that the machine's approximations are good enough. h^2 with h near 2^(x/2)
+// covers the whole range, including subnormal numbers, which 2^x itself would not. The errors of
+// the approximations and of the polynomials are too small to reach a tie. Some constants differ
+// slightly from the number that they stand for (log2(e) / 2, 1/4, 1), which moves single results to
+// the right side of a tie.
 
 inline constexpr double kHalfLog2E = 0.72134751;
 
@@ -1077,7 +1083,8 @@ S exp2_bf16(const S& x) {
   return h * h;
 }
 
-/// Near 0 exact results lie beside ties, and so does a straight line of slightly lower slope.
+/// Near 0, exact results lie beside ties. A straight line with a slightly lower slope is on the
+/// same side of them.
 template <class S>
 S sigmoid_bf16(const S& x) {
   const S bounded = min(x, x.constant(30.0));
@@ -1292,7 +1299,7 @@ S erfc_16(const S& x, DType dtype) {
   return nudged(x, result, dtype, {{0x1.424p-1f, 1}, {-0x1.c5cp-12f, 3}});
 }
 
-/// An f16 is below 65536, and few of its bits are set: three parts of pi/2 reduce it.
+/// The argument is below 65536 and has few bits, so three parts of pi/2 are enough to reduce it.
 template <class S>
 S sin_ahead_f16(const S& x, uint32_t turns) {
   const S a = abs(x);
@@ -1324,8 +1331,9 @@ S cos_16(const S& x, DType dtype) {
   return nudged(abs(x), sin_ahead_f16(x, 1), dtype, {{0x1.dfp-5f, 1}});
 }
 
-/// A tie between 16-bit numbers has 12 bits at most, and the power in f64 is within 2^-45.6 of the
-/// exact one: rounded to 44 bits, a tie is itself. Then the result rounds once.
+/// A tie between 16-bit numbers has at most 12 bits, and the power in f64 has a relative error of
+/// at most 2^-45.6. Rounded to 44 bits, a power that should be a tie is the tie. Then the result is
+/// rounded once.
 template <class S>
 S pow_16(const S& x, const S& y, DType dtype) {
   const S near = bitcast(wide_pow(x, y), DType::I64) + i64(x, 0x100);

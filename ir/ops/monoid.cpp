@@ -9,8 +9,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// constant_bits saturates, so that the infinities become the limits of integers. bool, where
-// "not zero" is true, has its own limits.
+// constant_bits saturates, so the infinities become the least and greatest integers. For bool it
+// would make both true, so bool has its own limits.
 uint64_t least(DType dtype) { return dtype == DType::Bool ? 0 : constant_bits(dtype, -kInfinity); }
 uint64_t greatest(DType dtype) { return constant_bits(dtype, kInfinity); }
 uint64_t zero(DType dtype) { return constant_bits_int(dtype, 0); }

@@ -10,19 +10,20 @@
 
 namespace braze {
 
-/// `any` and `all` are Or and And on bool. ArgMin and ArgMax reduce (value, index) pairs: the first
-/// index of the least or greatest value wins, NaN counts as greatest and as least.
+/// The ops `any` and `all` are Or and And on bool. arg_min and arg_max are no monoids here: they
+/// reduce pairs of value and index. The first index of the least or greatest value wins, and NaN
+/// counts as the least and as the greatest.
 enum class Monoid : uint8_t { Sum, Prod, Max, Min, And, Or };
 
 struct MonoidInfo {
   std::string_view name;
   ElementwiseOp combine;
   TypeSet types;
-  /// Bits of the neutral element for `dtype`.
+  /// The bits of the neutral element for `dtype`.
   uint64_t (*identity)(DType dtype);
 
-  /// As `identity`, but exact: beside it even a negative zero stays. 0 + -0 is 0, so that sums of
-  /// floats are padded with -0.
+  /// A neutral element that also keeps negative zeros. Sums of floats are padded with -0 and not
+  /// with 0, because 0 + -0 is 0.
   uint64_t padding(DType dtype) const;
 };
 

@@ -49,7 +49,7 @@ Scalar bitcast(const Scalar& x, DType to) {
   return x.dtype() == to ? x : emit_chosen(ElementwiseOp::bitcast, x, to);
 }
 
-// Literals and their values are conversions from and to f64 and i64.
+// Literals are converted from f64 and i64 by the rows for conversions, and their values to them.
 
 uint64_t constant_bits(DType dtype, double value) {
   return evaluate_machine(ElementwiseOp::convert, DType::F64, dtype,

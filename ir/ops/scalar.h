@@ -1,8 +1,8 @@
-// scalar.h — scalar expressions that build themselves into whatever emitter they are given.
+// scalar.h — scalar expressions that are built into any emitter.
 //
 // Bodies and gradients of elementwise ops are written once, as C++ expressions over `Scalar`. The
 // emitter decides what an operation becomes: a graph node (expand, autodiff), a kernel instruction
-// (lowering), a value (folding). Literals take the dtype of the Scalar they meet.
+// (lowering), or a value (folding). A literal takes the dtype of the Scalar beside it.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class Scalar {
   DType dtype() const { return dtype_; }
   explicit operator bool() const { return emitter_ != nullptr; }
 
-  /// `value` rounded once to this scalar's dtype.
+  /// A constant: `value` rounded once to this scalar's dtype.
   Scalar constant(double value) const;
   /// The constant of `dtype` with these bits.
   Scalar constant_bits(DType dtype, uint64_t bits) const;
@@ -45,13 +45,13 @@ class ScalarEmitter {
  public:
   virtual ~ScalarEmitter() = default;
   virtual Scalar constant(DType dtype, uint64_t bits) = 0;
-  /// Operands agree in dtype except where the op says otherwise (select, shifts do agree).
-  /// `result` is the dtype of the result; only convert and bitcast leave a choice.
+  /// The operands have equal dtypes, except where the op says otherwise (as select does). `result`
+  /// is the dtype of the result; only convert and bitcast leave a choice.
   virtual Scalar apply(ElementwiseOp op, std::span<const Scalar> operands, DType result) = 0;
 };
 
-// Operators and one function per elementwise op (add, exp, silu ...) are declared by
-// elementwise.h; these exist besides:
+// elementwise.h declares one function for each elementwise op (add, exp, silu ...). Operators and
+// conversions are declared here:
 Scalar operator+(const Scalar& a, const Scalar& b);
 Scalar operator-(const Scalar& a, const Scalar& b);
 Scalar operator*(const Scalar& a, const Scalar& b);
@@ -71,14 +71,14 @@ Scalar bitcast(const Scalar& x, DType to);
 
 /// The bits of `value` rounded once to `dtype` (integers: truncated and saturated).
 uint64_t constant_bits(DType dtype, double value);
-/// The bits of `value` wrapped to `dtype` (floats: rounded).
+/// The bits of `value` wrapped to `dtype` (for floats: rounded).
 uint64_t constant_bits_int(DType dtype, int64_t value);
-/// The value of an element with these bits, exactly except for large i64.
+/// The value of an element with these bits. It is exact, except for large 64-bit integers.
 double bits_to_double(DType dtype, uint64_t bits);
 int64_t bits_to_int(DType dtype, uint64_t bits);
 /// The decimal text of an element of an integer dtype.
 std::string integer_text(DType dtype, uint64_t bits);
-/// The bits of an integer, if `dtype`, which is an integer one or bool, has it.
+/// The bits of an integer, if `dtype`, which is an integer dtype or bool, can represent it.
 std::optional<uint64_t> integer_bits(DType dtype, bool negative, uint64_t magnitude);
 
 }  // namespace braze

@@ -7,7 +7,7 @@
 
 namespace braze {
 
-/// The resources of its multiprocessor that a block uses.
+/// The resources of a multiprocessor that a block uses.
 struct BlockNeeds {
   int64_t threads = 0;       ///< 1 to 1024
   int64_t registers = 0;     ///< of a thread, as the assembler reports them
@@ -16,8 +16,9 @@ struct BlockNeeds {
 
 inline constexpr int64_t kMultiprocessorThreads = 2048;
 
-/// 0 if not even one fits. Limits: "Technical Specifications per Compute Capability" of NVIDIA's
-/// CUDA C++ Programming Guide, which 8.0 and 9.0 share but for the shared memory.
+/// The number of blocks; 0 if not even one fits. The limits are those of "Technical Specifications
+/// per Compute Capability" in NVIDIA's CUDA C++ Programming Guide. They are the same for 8.0
+/// and 9.0, except for shared memory.
 int64_t resident_blocks(const Target& target, const BlockNeeds& block);
 
 }  // namespace braze

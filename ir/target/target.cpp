@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::string_view kSimulatedPrefix = "sim:";
 
-// Sizes and speeds are those of a small machine of the class, two cores of a server. The runtime
-// replaces them by those of the host.
+// The sizes and speeds of CPU rows are those of two cores of a server. The runtime replaces them by
+// those of the host.
 const std::vector<Target>& rows() {
   static const std::vector<Target> table = [] {
     Target v3;

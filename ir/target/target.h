@@ -1,8 +1,8 @@
-// target.h — machines that code is generated for, as values.
+// target.h — machines for which code is generated, as values.
 //
-// Fusion, schedules and kernels depend on a Target only; which code generator serves it is decided
-// in compiler/codegen. Rows of the table are classes of machines; the runtime refines the sizes of
-// the host's caches and its speed with `host_target()`.
+// Fusion, schedules and kernels depend on nothing of the machine but its Target. compiler/codegen
+// decides which code generator is used for it. The rows of the table are classes of machines;
+// `host_target()` in the runtime replaces the sizes of caches and the speeds by those of the host.
 #pragma once
 
 #include <cstdint>
@@ -24,25 +24,25 @@ struct Target {
   TargetKind kind = TargetKind::Cpu;
   bool simulated = false;  ///< kernels stay Kernel IR and run in its interpreter
 
-  // Shape of the machine.
-  int vector_bytes = 32;         ///< bytes of one vector register; of a warp's on a GPU
-  int vector_registers = 16;     ///< architectural vector registers
-  int cores = 1;                 ///< hardware threads (CPU) or multiprocessors (GPU) at hand
-  int64_t l1_bytes = 32 << 10;   ///< data cache; on a GPU the shared memory that a block can have
-  int64_t l2_bytes = 512 << 10;  ///< last private level; on a GPU all on-chip storage of a core
-  int64_t l3_bytes = 16 << 20;   ///< shared by all cores
+  // The sizes of the machine.
+  int vector_bytes = 32;        ///< bytes of a vector register; on a GPU, of a warp's register
+  int vector_registers = 16;    ///< architectural vector registers
+  int cores = 1;                ///< hardware threads (CPU) or multiprocessors (GPU) that it can use
+  int64_t l1_bytes = 32 << 10;  ///< data cache; on a GPU the shared memory that a block can have
+  int64_t l2_bytes = 512 << 10;  ///< last private cache; on a GPU all on-chip storage of a core
+  int64_t l3_bytes = 16 << 20;   ///< the cache that all cores share
   int cluster_blocks = 1;        ///< blocks that can reach each other's on-chip storage
 
-  // Speeds for the cost model; all cores together.
+  // Speeds of all cores together, for the cost model.
   double memory_bytes_per_second = 40e9;
-  double cache_bytes_per_second = 200e9;  ///< last private cache level
+  double cache_bytes_per_second = 200e9;  ///< of the last private cache
   double flops_per_second = 200e9;        ///< f32 fused multiply-adds, two flops each
   double launch_seconds = 3e-6;           ///< cost of one kernel launch
 
   int vector_lanes(size_t element_bytes) const {
     return static_cast<int>(static_cast<size_t>(vector_bytes) / element_bytes);
   }
-  /// Everything that decides the code, for cache keys and dumps; reads back with parse_target.
+  /// Everything that determines the code, for cache keys and dumps. parse_target is the inverse.
   std::string to_string() const;
   friend bool operator==(const Target&, const Target&) = default;
 };
@@ -50,9 +50,10 @@ struct Target {
 /// The known machines.
 std::span<const Target> target_table();
 /// The row called `name` ("sim:x86-64-v3" gives the simulated one), if there is one. "sm_90" means
-/// "sm_90a": only the variant with all instructions of the machine is generated.
+/// "sm_90a", because code is generated only for the variant with all instructions of the machine.
 std::optional<Target> find_target(std::string_view name);
-/// Reads `Target::to_string`. A bare name is the row of the table. InvalidArgument if malformed.
+/// Reads the text of `Target::to_string`. A name alone stands for the row of the table. Throws
+/// InvalidArgument if the text is malformed.
 Target parse_target(std::string_view text);
 
 }  // namespace braze
