@@ -14,7 +14,7 @@ std::vector<int64_t> counting(size_t count) {
   return axes;
 }
 
-/// `x` with its axis `along` cut into blocks, one for each device, which become the first axis.
+/// `x`, whose axis `along` is cut into one block for each device; the blocks become the first axis.
 NodeId blocks_first(Graph& graph, NodeId x, int64_t along, int64_t count, SourceLocation where) {
   std::vector<Expr> cut = graph[x].type.shape.dims();
   const auto at = static_cast<size_t>(along);
@@ -27,7 +27,7 @@ NodeId blocks_first(Graph& graph, NodeId x, int64_t along, int64_t count, Source
   return along == 0 ? apart : build::transpose(graph, apart, std::move(order), where);
 }
 
-/// The blocks of the first axis joined along axis `along` of the rest.
+/// `x`, whose blocks along the first axis are joined along the axis `along` of the other axes.
 NodeId blocks_joined(Graph& graph, NodeId x, int64_t along, SourceLocation where) {
   if (along > 0) {
     std::vector<int64_t> order = counting(graph[x].type.shape.rank());

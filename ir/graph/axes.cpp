@@ -11,7 +11,8 @@ bool contains(std::span<const int64_t> axes, int64_t axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-/// The elements of one dot operand, its axes reordered to batch, free, contracted.
+/// The numbers of the elements of a dot's operand, with its axes in the order batch, free,
+/// contracted.
 std::vector<int64_t> operand_order(std::span<const int64_t> shape, std::span<const int64_t> batch,
                                    std::span<const int64_t> contract) {
   std::vector<int64_t> axes(batch.begin(), batch.end());

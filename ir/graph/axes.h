@@ -1,4 +1,4 @@
-// axes.h — loops over axes for the interpreters: one axis among others, a reduction, a contraction.
+// axes.h — loops over axes for the interpreters: loops along one axis, reductions and contractions.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,20 @@ struct AxisLoop {
   AxisLoop(std::span<const int64_t> shape, int64_t axis);
   /// The index of element `i` along the axis.
   int64_t index(int64_t i) const { return i / inner % extent; }
-  /// The element at `k` along the axis, of line `i` of [outer, inner].
+  /// The number of the element at `k` along the axis in line `i`, where [outer, inner] numbers the
+  /// lines.
   int64_t element(int64_t i, int64_t k) const {
     return (i / inner * extent + k) * inner + i % inner;
   }
 };
 
-/// gather and scatter pair elements of [outer, rows.size(), inner] with elements of `loop`.
+/// A pair of elements in a gather or scatter: one of the slices, [outer, rows.size(), inner], and
+/// one of the indexed tensor, `loop`.
 struct IndexedElement {
   int64_t slice;    ///< element of the gathered or scattered slices
   int64_t element;  ///< element of the tensor that is indexed
 };
-/// All pairs; those of one `element` in increasing order of the row.
+/// All pairs. Pairs with the same `element` are in increasing order of the row.
 std::vector<IndexedElement> indexed_elements(const AxisLoop& loop, std::span<const int64_t> rows);
 
 /// Calls `visit` for every line along the axis of a scan, with its elements in the scan's order.
@@ -50,7 +52,7 @@ struct MatrixProducts {
                  std::span<const int64_t> right_shape);
 };
 
-/// `elements` in the order of `order`.
+/// The elements with the numbers in `order`, in that order.
 template <class T>
 std::vector<T> pack(const std::vector<T>& elements, std::span<const int64_t> order) {
   std::vector<T> packed;

@@ -1,4 +1,5 @@
-// build.h — one function per graph op: infers the type, checks the operands, adds the node.
+// build.h — one function for each graph op: it infers the type, checks the operands, and adds the
+// node.
 //
 // All of them throw InvalidArgument with both types, the op and `where` if the operands do not fit.
 #pragma once
@@ -13,7 +14,8 @@
 
 namespace braze::build {
 
-/// Any op. `wanted` gives what the operands do not determine (infer.h).
+/// Adds a node of any op. `wanted` gives the parts of the type that the operands do not determine
+/// (infer.h).
 NodeId node(Graph& graph, Op op, std::vector<NodeId> operands, const TensorType& wanted,
             SourceLocation where = {}, std::string label = {});
 
@@ -32,7 +34,7 @@ NodeId bitcast(Graph& graph, NodeId x, DType to, SourceLocation where = {});
 
 NodeId broadcast(Graph& graph, NodeId x, Shape shape, std::vector<int64_t> axes,
                  SourceLocation where = {});
-/// NumPy rule: axes align at the end.
+/// Broadcasts as in NumPy: axes are aligned at the end.
 NodeId broadcast_to(Graph& graph, NodeId x, Shape shape, SourceLocation where = {});
 NodeId reshape(Graph& graph, NodeId x, Shape shape, SourceLocation where = {});
 NodeId transpose(Graph& graph, NodeId x, std::vector<int64_t> permutation,
@@ -41,18 +43,18 @@ NodeId slice(Graph& graph, NodeId x, std::vector<Expr> starts, std::vector<Expr>
              std::vector<int64_t> strides, SourceLocation where = {});
 NodeId pad(Graph& graph, NodeId x, NodeId value, std::vector<Expr> low, std::vector<Expr> high,
            std::vector<int64_t> interior, SourceLocation where = {});
-/// The extents of the windowed axes are those of `shape`.
+/// `shape` gives the result's extents of the windowed axes.
 NodeId windows(Graph& graph, NodeId x, NodeId fill, WindowsOp attributes, Shape shape,
                SourceLocation where = {});
 NodeId concat(Graph& graph, std::vector<NodeId> parts, int64_t axis, SourceLocation where = {});
 NodeId reverse(Graph& graph, NodeId x, std::vector<int64_t> axes, SourceLocation where = {});
 NodeId iota(Graph& graph, TensorType type, int64_t axis, SourceLocation where = {});
-/// The value of an expression over the sizes, i64; a constant where it is known.
+/// The value of an expression over the sizes, as i64. It is a constant if the value is known.
 NodeId size(Graph& graph, Expr value, SourceLocation where = {});
 NodeId gather(Graph& graph, NodeId x, NodeId indices, int64_t axis, SourceLocation where = {});
 NodeId scatter(Graph& graph, ScatterOp attributes, NodeId x, NodeId indices, NodeId updates,
                SourceLocation where = {});
-/// The scatter of sums.
+/// A scatter that adds the updates.
 NodeId scatter_add(Graph& graph, NodeId x, NodeId indices, NodeId updates, int64_t axis,
                    SourceLocation where = {});
 NodeId reduce(Graph& graph, Monoid monoid, NodeId x, std::vector<int64_t> axes,

@@ -23,7 +23,7 @@ bool any_upstream(const Graph& graph, NodeId id, const std::function<bool(const 
   return false;
 }
 
-/// Runs a body only to see which rows it applies.
+/// Runs a body only to find out which rows it applies.
 class MathFinder : public ScalarEmitter {
  public:
   bool found = false;

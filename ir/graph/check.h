@@ -1,7 +1,8 @@
-// check.h — whether the results of an implementation are right.
+// check.h — decides whether the results of an implementation are right.
 //
-// If the promises leave no choice, they must equal the interpreter's bit for bit; elsewhere they
-// must be within the bounds of the reference. Tests, fuzzing and `braze compare` all use this.
+// Where the promises (reference.h) leave no choice, results must be equal to those of the
+// interpreter, bit for bit. Elsewhere they must be within the bounds of the reference. Tests,
+// fuzzing and `braze compare` use this.
 #pragma once
 
 #include <span>
@@ -18,14 +19,14 @@ namespace braze {
 bool has_reduction_upstream(const Graph& graph, NodeId id);
 /// Whether `id` depends on a math row, or on a formula row with one in its body.
 bool has_math_upstream(const Graph& graph, NodeId id);
-/// Whether every implementation must compute `id` bit for bit as the interpreter does: neither of
-/// the above holds, and it is not made from bits of floats as integers, because nobody promises the
-/// bits of a NaN.
+/// Whether every implementation must compute `id` bit for bit as the interpreter does. This is so
+/// if neither of the above holds, and if `id` is not made from the bits of floats as integers,
+/// because the bits of a NaN are not promised.
 bool is_exact(const Graph& graph, NodeId id);
 
 struct OutputCheck {
   std::string name;
-  bool exact = false;  ///< compared with the interpreter, bit for bit; otherwise with the reference
+  bool exact = false;  ///< compared bit for bit with the interpreter; otherwise with the reference
   Comparison comparison;
 };
 
@@ -35,7 +36,7 @@ struct CheckResult {
 
   /// The summary of all outputs.
   Coverage coverage() const;
-  /// One line per output: "out 'y' (bound): max error 0.31 of its bound at [3, 17]: ...".
+  /// One line for each output: "out 'y' (bound): max error 0.31 of its bound at [3, 17]: ...".
   std::string summary() const;
 };
 

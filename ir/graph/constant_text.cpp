@@ -17,7 +17,7 @@ using fmt::format;
 // A larger constant of one value is a scalar and a broadcast. Longer lists are written as bytes.
 constexpr int64_t kMaxListed = 64;
 
-// A NaN with sign or payload has no decimal text.
+// Whether all elements have a decimal text. A NaN with a sign or a payload has none.
 bool has_decimal_text(const HostTensor& tensor) {
   if (!is_floating(tensor.dtype())) return true;
   for (int64_t i = 0; i < tensor.numel(); ++i)
@@ -103,7 +103,7 @@ class ConstantParser {
     return count;
   }
 
-  // The rank, which types limit, bounds the depth.
+  // Types limit the rank, which limits the depth of the recursion.
   void nested(size_t axis) {
     int64_t count = 0;
     if (axis + 1 >= dims_.size()) {

@@ -9,12 +9,12 @@
 
 namespace braze {
 
-/// `0.5` (every element), `[1, 2, 3]`, `[[1, 2], [3, 4]]`, or `hex"0000803f"` (the bytes in memory)
-/// where the others would be long or not exact.
+/// The text of a tensor: `0.5` (if all elements are equal), `[1, 2, 3]`, `[[1, 2], [3, 4]]`, or
+/// `hex"0000803f"` (the bytes in memory) where the other forms would be long or not exact.
 std::string constant_text(const HostTensor& tensor);
 
-/// Reads any of these as a tensor of `type`; lists may also be flat. Allocates no more than a small
-/// multiple of the text.
+/// Reads any of these forms as a tensor of `type`; lists may also be flat. The memory that it
+/// allocates is at most a small multiple of the size of the text.
 HostTensor parse_constant(Scanner& scanner, const TensorType& type);
 
 }  // namespace braze

@@ -8,7 +8,7 @@
 namespace braze {
 namespace {
 
-// Hashing: a running seed that takes in one attribute after another.
+// Hashes one attribute after another into a seed.
 class Hasher {
  public:
   Hasher& operator<<(uint64_t value) {

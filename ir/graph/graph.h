@@ -1,13 +1,14 @@
 // graph.h — Graph IR: what is computed, as dataflow over tensors, without loops.
 //
 // A Graph owns its nodes in a vector; a node's operands come before it. Nodes are immutable and
-// hash-consed: adding a node that exists (same op, attributes, operands and type) returns the one
-// there, and source locations do not take part in that comparison. Passes are functions from Graph
-// to Graph; copying only what the outputs reach removes dead code.
+// hash-consed: adding a node that exists already (with the same op, attributes, operands and type)
+// returns the existing one. Source locations are not compared. Passes are functions from Graph to
+// Graph. They copy only nodes that the outputs reach, which removes dead code.
 //
-// Invariants (verify.h checks them all): operands precede users; every type is what infer.h says;
-// input names are unique; extents are >= 0; an axis of the mesh has one size; an output that
-// updates an input has that input's type, and no input is updated twice.
+// Invariants (verify.h checks all of them): operands come before their users; every type is the one
+// that infer.h derives; input names are unique; extents are >= 0; an axis of the mesh has the same
+// size everywhere; an output that updates an input has that input's type, and no input is updated
+// twice.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ namespace braze {
 
 using NodeId = Id<struct NodeTag>;
 
-// Attributes, one struct per op (family). Result shapes that operands do not determine stand in
-// the node's type.
+// Attributes, in one struct for each op or family of ops. Result shapes that operands do not
+// determine are in the node's type.
 
 /// A parameter of the graph.
 struct InputOp {
@@ -48,18 +49,18 @@ struct ConstantOp {
   std::shared_ptr<const HostTensor> value;
   friend bool operator==(const ConstantOp& a, const ConstantOp& b);
 };
-/// One row of elementwise.def on operands of equal shape.
+/// Applies one row of elementwise.def to operands of equal shape.
 struct MapOp {
   ElementwiseOp op;
   friend bool operator==(const MapOp&, const MapOp&) = default;
 };
-/// Operand axis i becomes result axis `axes[i]` (increasing); other result axes are new, and an
-/// operand extent of 1 may become any extent.
+/// Operand axis i becomes result axis `axes[i]`, in increasing order. The other axes of the result
+/// are new, and an operand extent of 1 may become any extent.
 struct BroadcastOp {
   std::vector<int64_t> axes;
   friend bool operator==(const BroadcastOp&, const BroadcastOp&) = default;
 };
-/// Same elements in row-major order.
+/// The same elements in row-major order.
 struct ReshapeOp {
   friend bool operator==(const ReshapeOp&, const ReshapeOp&) = default;
 };
@@ -68,8 +69,8 @@ struct TransposeOp {
   std::vector<int64_t> permutation;
   friend bool operator==(const TransposeOp&, const TransposeOp&) = default;
 };
-/// Result element i is operand element `start + i * stride`; the extent is
-/// ceildiv(limit - start, stride). 0 <= start <= limit <= extent, stride >= 1.
+/// Along each axis, result element i is operand element `start + i * stride`. The extent of the
+/// result is ceildiv(limit - start, stride), with 0 <= start <= limit <= extent and stride >= 1.
 struct SliceOp {
   std::vector<Expr> starts, limits;
   std::vector<int64_t> strides;
@@ -81,11 +82,12 @@ struct PadOp {
   std::vector<int64_t> interior;
   friend bool operator==(const PadOp&, const PadOp&) = default;
 };
-/// Along each of `axes` (increasing) the element at index d is operand element e with
-/// e * gap = d * stride + k * dilation - low, where k is the index along the axis `taps` names,
-/// which is none of `axes`; operand 1 (rank 0) stands where no such e exists. Result extents of
-/// `axes` are in the type. For a given k this is one to one, so that the transposed op is one, too:
-/// stride and gap change places, and dilation and low their signs.
+/// Along each of `axes` (in increasing order) the element at index d is operand element e with
+/// e * gap = d * stride + k * dilation - low. Here k is the index along the axis that `taps` names,
+/// which is none of `axes`. If there is no such e, the element is operand 1 (rank 0). The result's
+/// extents along `axes` are in the type. For a given k, this relation is one to one, so the
+/// transposed op is a WindowsOp too: stride and gap change places, and dilation and low change
+/// their signs.
 struct WindowsOp {
   std::vector<int64_t> axes, taps;
   std::vector<int64_t> strides, dilations, gaps;  ///< stride and gap >= 1, dilation any
@@ -105,7 +107,7 @@ struct IotaOp {
   int64_t axis;
   friend bool operator==(const IotaOp&, const IotaOp&) = default;
 };
-/// The value of an expression over the sizes: an i64 scalar.
+/// The value of an expression over the sizes, as an i64 scalar.
 struct SizeOp {
   Expr value;
   friend bool operator==(const SizeOp&, const SizeOp&) = default;
@@ -116,15 +118,15 @@ struct GatherOp {
   int64_t axis;
   friend bool operator==(const GatherOp&, const GatherOp&) = default;
 };
-/// scatter(x, indices, updates): x, with every slice of `updates` (shaped as gather's result)
-/// combined into what is at its index, in increasing row-major order of `indices`. Without a
-/// monoid a slice takes the place of what is there, so that the last one stays.
+/// scatter(x, indices, updates): x, where each slice of `updates` (which has the shape of gather's
+/// result) is combined with the slice at its index, in increasing row-major order of `indices`.
+/// Without a monoid a slice replaces the one at its index, so that the last one stays.
 struct ScatterOp {
   std::optional<Monoid> monoid = Monoid::Sum;
   int64_t axis = 0;
   friend bool operator==(const ScatterOp&, const ScatterOp&) = default;
 };
-/// Combines along `axes` (increasing), which disappear.
+/// Combines elements along `axes` (in increasing order), which disappear.
 struct ReduceOp {
   Monoid monoid;
   std::vector<int64_t> axes;
@@ -137,45 +139,47 @@ struct ArgReduceOp {
   int64_t axis;
   friend bool operator==(const ArgReduceOp&, const ArgReduceOp&) = default;
 };
-/// Every element is combined with all before it along `axis`, itself included, or with `exclusive`
-/// not: the first is then the monoid's identity. `reverse`: with all behind it.
+/// Each result element combines the elements along `axis` up to its own. With `exclusive`, its own
+/// is left out, and the first result is the monoid's identity. With `reverse`, it combines the
+/// elements from its own to the last.
 struct ScanOp {
   Monoid monoid;
   int64_t axis = 0;
   bool reverse = false, exclusive = false;
   friend bool operator==(const ScanOp&, const ScanOp&) = default;
 };
-/// Sum of products over pairs of contracted axes. Result axes: batch pairs, then the free axes of
-/// the left, then of the right operand. 16-bit floats accumulate in f32 and round to the node's
-/// dtype, which is the operands' or f32.
+/// The sum of products over pairs of contracted axes. The axes of the result are the batch pairs,
+/// then the free axes of the left operand, and then those of the right one. 16-bit floats are
+/// accumulated in f32 and rounded to the node's dtype, which is that of the operands or f32.
 struct DotOp {
   std::vector<int64_t> batch_left, batch_right, contract_left, contract_right;
   bool tf32 = false;
   friend bool operator==(const DotOp&, const DotOp&) = default;
 };
-/// Philox4x32-10 bits: element i (row-major) of the u32 result is word i % 4 of the block with
-/// counter i / 4 under the key (operand 0: u32[2]).
+/// Random bits by Philox4x32-10: element i (in row-major order) of the u32 result is word i % 4 of
+/// the block with counter i / 4 under the key, which is operand 0 (u32[2]).
 struct RandomBitsOp {
   friend bool operator==(const RandomBitsOp&, const RandomBitsOp&) = default;
 };
-/// The value of operand 0, computed after all other operands exist, of which nothing is read. A
-/// node made from it is not the same as a node made from operand 0, and is computed later.
+/// The value of operand 0, computed after all other operands exist. These are not read. A node that
+/// is made from the barrier is not the same as one that is made from operand 0, and is computed
+/// later.
 struct BarrierOp {
-  /// Between the other operands and operand 0 stands what a gradient computes again instead of
-  /// keeping it. Only graphs under construction have this.
+  /// A gradient computes the nodes between the other operands and operand 0 again, instead of
+  /// keeping their values. Only graphs under construction have such barriers.
   bool recompute = false;
   friend bool operator==(const BarrierOp&, const BarrierOp&) = default;
 };
 
-/// What the devices along an axis of a mesh do together.
+/// A collective of the devices along an axis of a mesh.
 struct CollectiveOp {
   CollectiveKind kind = CollectiveKind::AllReduce;
   MeshAxis axis = {};
   Monoid monoid = Monoid::Sum;  ///< of all_reduce and reduce_scatter
-  int64_t offset = 0;           ///< root of broadcast_over, shift of permute: both below the size
+  int64_t offset = 0;  ///< root of broadcast_over, shift of permute; less than the axis's size
   friend bool operator==(const CollectiveOp&, const CollectiveOp&) = default;
 };
-/// The place of the device along an axis of the mesh: an i64 scalar.
+/// The place of the device along an axis of the mesh, as an i64 scalar.
 struct AxisIndexOp {
   MeshAxis axis = {};
   friend bool operator==(const AxisIndexOp&, const AxisIndexOp&) = default;
@@ -231,18 +235,18 @@ class Graph {
   const std::vector<GraphOutput>& outputs() const { return outputs_; }
 
   /// Adds a node whose type is already inferred, or returns the equal one that exists. Inputs are
-  /// always new. build.h has a function per op that infers and checks.
+  /// always new. build.h has a function for each op, which infers the type and checks the operands.
   NodeId add(Node node);
   void set_outputs(std::vector<GraphOutput> outputs) { outputs_ = std::move(outputs); }
   void set_label(NodeId id, std::string label) { nodes_[id.index].label = std::move(label); }
 
   std::optional<NodeId> find_input(const std::string& name) const;
 
-  /// The symbols in types and attributes, each once, by name.
+  /// The symbols in types and attributes, each once, ordered by name.
   std::vector<Expr> symbols() const;
-  /// The axes of the mesh that inputs and nodes name, each once, by name.
+  /// The axes of the mesh that inputs and nodes name, each once, ordered by name.
   std::vector<MeshAxis> mesh_axes() const;
-  /// A hash of what is computed: ops, types, inputs, outputs; not of locations and labels.
+  /// A hash of ops, types, inputs and outputs. Locations and labels do not change it.
   uint64_t hash() const;
 
  private:

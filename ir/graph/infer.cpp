@@ -15,7 +15,8 @@ std::string axes_text(const Axes& axes) {
   return format("[{}]", join(axes, ", ", [](int64_t axis) { return std::to_string(axis); }));
 }
 
-// One op on its operands. Each rule checks what it needs and returns the result type.
+// The type rules, applied to one op on its operands. Each rule checks what it needs, and returns
+// the type of the result.
 struct Inference {
   const Op& op;
   std::span<const TensorType* const> operands;
@@ -162,7 +163,7 @@ struct Inference {
       const bool is_symbolic =
           !start.as_constant() || !limit.as_constant() || !extent.as_constant();
       const auto check = [&](bool holds, std::string_view demand) {
-        if (holds) return;  // before a message is made that nobody reads
+        if (holds) return;  // so that no message is made in vain
         require(false, codes::kBadAttribute,
                 format("axis {}: a slice from {} to {} of {} elements must {}{}", i,
                        start.to_string(), limit.to_string(), extent.to_string(), demand,
@@ -229,7 +230,7 @@ struct Inference {
                      window.gaps[i]),
               "use reverse");
       result[axis] = wanted.shape[axis];
-      // Positions, and those of the transposed op, are far from overflow.
+      // This keeps positions, and those of the transposed op, far from overflow.
       constexpr int64_t kReach = int64_t{1} << 60;
       const Expr& low = window.low[i];
       const auto fits = [&](const Expr& extent, int64_t factor) {

@@ -1,4 +1,4 @@
-// infer.h — the type rule of every graph op, used by builder, parser and verifier alike.
+// infer.h — the type rules of all graph ops. The builder, the parser and the verifier use them.
 #pragma once
 
 #include <span>
@@ -26,10 +26,10 @@ inline constexpr Code kBadExtent{
 inline constexpr size_t kMaxRank = 32;
 inline constexpr int64_t kMaxElements = int64_t{1} << 56;
 
-/// The type of `op` on operands of these types. `wanted` gives what operands do not determine: the
-/// type of input, the shape of broadcast, reshape, windows, iota and random_bits, the dtype of
-/// convert, bitcast, iota and dot. Throws InvalidArgument that names op, types and `where` if they
-/// do not fit together.
+/// The type of `op` on operands of these types. `wanted` gives what the operands do not determine:
+/// the type of input, the shape of broadcast, reshape, windows, iota and random_bits, and the dtype
+/// of convert, bitcast, iota and dot. If they do not fit together, it throws an InvalidArgument
+/// that names the op, the types and `where`.
 TensorType infer_type(const Op& op, std::span<const TensorType* const> operands,
                       const TensorType& wanted, SourceLocation where = {});
 

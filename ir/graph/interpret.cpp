@@ -17,7 +17,7 @@ namespace {
 using Dims = std::vector<int64_t>;
 using Operands = std::span<const HostTensor* const>;
 
-// Elements, all at once.
+// Functions that read all elements of a tensor.
 
 template <class T>
 std::vector<uint64_t> widen(const HostTensor& x) {
@@ -46,7 +46,7 @@ std::vector<double> all_doubles(const HostTensor& x) {
   return values;
 }
 
-// Formula rows: their bodies, run on whole tensors.
+// Formula rows run their bodies on whole tensors.
 
 class BodyEvaluator : public ScalarEmitter {
  public:
@@ -113,10 +113,10 @@ HostTensor evaluate_machine_row(ElementwiseOp op, Operands operands, DType resul
   return result;
 }
 
-// Sums, products and contractions. An accumulator takes elements as its Element type, and rounds
-// once to the result. The three accumulators differ only in precision.
+// Sums, products and contractions. An accumulator takes elements of its Element type, and rounds
+// the result once. The three accumulators differ only in their precision.
 
-/// Integers, modulo 2^64.
+/// Accumulates integers, modulo 2^64.
 struct IntegerAccumulator {
   static std::vector<uint64_t> elements(const HostTensor& x) {
     std::vector<uint64_t> values(x.numel());
@@ -131,7 +131,7 @@ struct IntegerAccumulator {
   void store(HostTensor& to, int64_t i) const { to.set_int(i, static_cast<int64_t>(total)); }
 };
 
-/// 16-bit and 32-bit floats, in double.
+/// Accumulates 16-bit and 32-bit floats in double.
 struct FloatAccumulator {
   static std::vector<double> elements(const HostTensor& x) { return all_doubles(x); }
   double total;
@@ -142,7 +142,7 @@ struct FloatAccumulator {
   void store(HostTensor& to, int64_t i) const { to.set_double(i, total); }
 };
 
-/// f64, in twice its precision.
+/// Accumulates f64 in twice its precision.
 struct DoubleAccumulator {
   static std::vector<double> elements(const HostTensor& x) { return all_doubles(x); }
   Compensated total;
@@ -153,7 +153,7 @@ struct DoubleAccumulator {
   void store(HostTensor& to, int64_t i) const { to.set_double(i, total.value()); }
 };
 
-/// Calls `f` with a null pointer to the accumulator for operands of `dtype`.
+/// Calls `f` with a null pointer, whose type says which accumulator operands of `dtype` have.
 template <class F>
 void with_accumulator(DType dtype, F&& f) {
   if (!is_floating(dtype))
@@ -164,7 +164,7 @@ void with_accumulator(DType dtype, F&& f) {
     f(static_cast<DoubleAccumulator*>(nullptr));
 }
 
-/// Sum or product of the elements of `x` with equal target.
+/// Computes, for each target, the sum or product of the elements of `x` with that target.
 template <class Accumulator>
 void accumulate(const ReduceOp& op, const HostTensor& x, std::span<const int64_t> targets,
                 HostTensor& result) {
@@ -176,7 +176,7 @@ void accumulate(const ReduceOp& op, const HostTensor& x, std::span<const int64_t
   for (int64_t i = 0; i < result.numel(); ++i) totals[i].store(result, i);
 }
 
-/// max, min, and, or are exact, so any order gives the same result.
+/// Combines by max, min, and, or. These are exact, so any order gives the same result.
 void combine(const MonoidInfo& monoid, const HostTensor& x, std::span<const int64_t> targets,
              HostTensor& result) {
   const MachineFunction row = machine_function(monoid.combine, x.dtype(), x.dtype());
@@ -187,7 +187,7 @@ void combine(const MonoidInfo& monoid, const HostTensor& x, std::span<const int6
   for (int64_t i = 0; i < result.numel(); ++i) result.set_bits(i, totals[i]);
 }
 
-/// The sum or product of the elements of each line, up to every element.
+/// Computes, for each element, the sum or product of its line up to that element.
 template <class Accumulator>
 void accumulate(const ScanOp& op, const HostTensor& x, HostTensor& result) {
   const bool is_sum = op.monoid == Monoid::Sum;
@@ -203,7 +203,7 @@ void accumulate(const ScanOp& op, const HostTensor& x, HostTensor& result) {
   });
 }
 
-/// max, min, and, or.
+/// Scans by max, min, and, or.
 void combine(const ScanOp& op, const HostTensor& x, HostTensor& result) {
   const MachineFunction row = machine_function(info(op.monoid).combine, x.dtype(), x.dtype());
   for_each_line(op, x.shape(), [&](std::span<const int64_t> line) {
@@ -234,8 +234,8 @@ void contract(const HostTensor& left, const HostTensor& right, const MatrixProdu
       }
 }
 
-/// True if element `candidate` replaces element `best` before it: it is greater (less), or the
-/// first NaN.
+/// Whether `candidate` wins over `best`, which comes before it: it is greater (less), or the first
+/// NaN.
 template <class T>
 bool wins(bool is_max, T candidate, T best) {
   if (best != best) return false;
@@ -254,7 +254,7 @@ struct Evaluator {
   const Node& node;
   Operands operands;
   const Sizes& sizes;
-  HostTensor result;  // zeros
+  HostTensor result;  // begins with zeros
 
   void operator()(const InputOp&) {
     BRAZE_CHECK(false, "an input has no operands to compute from");
@@ -395,7 +395,7 @@ double evaluate_math(ElementwiseOp op, double x, double y) {
       return std::tanh(x);
     case ElementwiseOp::sigmoid: {
       if (x >= 0) return 1 / (1 + std::exp(-x));
-      const double e = std::exp(x);  // e^-x would overflow where the result is not yet zero
+      const double e = std::exp(x);  // e^-x would overflow before the result is zero
       return e / (1 + e);
     }
     case ElementwiseOp::erf:

@@ -1,11 +1,11 @@
-// interpret.h — the meaning of a Graph, by direct execution. Everything else is tested against
-// this.
+// interpret.h — executes a Graph directly, which defines its meaning. Everything else is tested
+// against this.
 //
-// Every node is computed in its own dtype. Machine rows are evaluate_machine; math rows are libm in
-// double, rounded once; formula rows are their bodies. Float sums, products and contractions
-// accumulate in f64 (f64 itself with compensation) and round once, so that they are the value that
-// implementations approximate; reference.h says how far these may be off. tf32 is leave that the
-// interpreter does not take.
+// Every node is computed in its own dtype. Machine rows are evaluated by evaluate_machine, math
+// rows by libm in double with one rounding, and formula rows by their bodies. Sums, products and
+// contractions of floats accumulate in f64 (those of f64 with compensation) and round once. This is
+// the value that implementations approximate; reference.h says how far they may be off. The
+// interpreter makes no use of the permission to round to tf32.
 #pragma once
 
 #include <span>
@@ -28,24 +28,24 @@ inline constexpr Code kNeedsMesh{"needs-mesh", ErrorKind::InvalidArgument,
 /// The outputs of `graph` for `inputs`, in order. Nodes that no output needs are not computed.
 std::vector<HostTensor> interpret(const Graph& graph, std::span<const HostTensor> inputs);
 
-/// Throws kNeedsMesh: what the node makes depends on other devices, or on which one this is.
+/// Throws kNeedsMesh for a node whose value depends on other devices, or on which device this is.
 [[noreturn]] void fail_needs_mesh(const Node& node);
 
 /// The value of one node, not an input, for the values of its operands.
 HostTensor evaluate(const Node& node, std::span<const HostTensor* const> operands,
                     const Sizes& sizes = {});
 
-/// One elementwise row. Operands have one shape, or rank 0.
+/// The value of one elementwise row. The operands have the same shape, or rank 0.
 HostTensor evaluate_map(ElementwiseOp op, std::span<const HostTensor* const> operands,
                         DType result);
 
-/// A math row by libm in double; rows of one operand ignore `y`.
+/// The value of a math row, by libm in double. Rows with one operand ignore `y`.
 double evaluate_math(ElementwiseOp op, double x, double y = 0);
 
 /// Fails, naming the index and its position, unless 0 <= index < extent.
 void check_index(const Node& node, int64_t index, int64_t position, int64_t extent);
 
-/// How often each node is used, by other nodes and as output. Zero: no output needs it.
+/// The number of uses of each node, by other nodes and as an output. 0: no output needs the node.
 std::vector<uint32_t> count_uses(const Graph& graph);
 
 }  // namespace braze

@@ -9,7 +9,7 @@ namespace braze {
 namespace {
 
 Expr axis_symbol(char letter, size_t axis, const Expr& extent) {
-  // An empty axis has no index, so any range is right for a loop that never runs.
+  // An empty axis has no index, so its symbol may have any range.
   const int64_t last = std::max<int64_t>(extent.range().max, 1);
   return Expr::symbol(letter + std::to_string(axis), {0, last == INT64_MAX ? INT64_MAX : last - 1});
 }
@@ -60,7 +60,7 @@ std::vector<Expr> reshape_index(const std::vector<Expr>& index, const Shape& to,
         break;
       }
     }
-    if (!(t_product == f_product)) {  // symbolic sizes that do not align: all the rest at once
+    if (!(t_product == f_product)) {  // symbolic sizes do not align: takes all that is left
       t_end = to.rank();
       f_end = from.rank();
     }
@@ -77,7 +77,7 @@ std::vector<Expr> reshape_index(const std::vector<Expr>& index, const Shape& to,
   return result;
 }
 
-// Builds one loop form; the operators() below are one per op.
+// Builds one loop form, by one operator() for each op.
 class Builder {
  public:
   Builder(const Graph& graph, const Node& node) : graph_(graph), node_(node) {
@@ -125,7 +125,7 @@ class Builder {
                  .dtype = DType::Bool,
                  .conditions = std::move(conditions)});
   }
-  /// Operand 0 if the conditions hold, and operand 1 (a scalar) elsewhere.
+  /// Loads operand 0 where the conditions hold, and operand 1 (a scalar) elsewhere.
   void load_or_fill(std::vector<Expr> at, std::vector<RangeCondition> conditions) {
     if (conditions.empty()) {
       load(0, std::move(at));
@@ -224,7 +224,7 @@ class Builder {
     const auto axis = static_cast<size_t>(op.axis);
     std::optional<uint32_t> chosen;
     Expr begin;
-    // Each part is selected instead of the parts before it if the index has reached its range.
+    // If the index has reached the range of a part, this part replaces those before it.
     for (uint32_t i = 0; i < node_.operands.size(); ++i) {
       const Expr& extent = operand_type(i).shape[axis];
       auto at = d_;

@@ -1,12 +1,12 @@
-// loop_form.h — every op as a loop: domain, index maps, a scalar body, a monoid.
+// loop_form.h — describes every op as a loop: by a domain, index maps, a scalar body and a monoid.
 //
 // Fusion, tiling and lowering see only this; they never name a graph op. The result of a node at
-// index (d0, d1, ...) is its body evaluated there or, with a monoid, the body combined over all
-// (r0, r1, ...) of the reduction domain in increasing row-major order (which a schedule may
-// change within the error bound). Of a placed reduction every index of one axis of the result
-// combines only those terms whose place, an index read at run time, it is: always in that order,
-// and to an element that was there before. Of a scan every index of one axis of the domain
-// combines only the terms up to its own.
+// index (d0, d1, ...) is its body evaluated there. With a monoid it is the combination of the body
+// over all (r0, r1, ...) of the reduction domain, in increasing row-major order (which a schedule
+// may change within the error bound). In a placed reduction, each term has a place along one axis
+// of the result, which is an index that is read at run time. An element combines only the terms
+// whose place is its own index, always in that order, with an element that existed before. In a
+// scan, each index of one axis of the domain combines only the terms up to its own.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,17 @@
 
 namespace braze {
 
-/// `min <= value < limit`, one condition under which a load takes place.
+/// `min <= value < limit`, a condition under which a load takes place.
 struct RangeCondition {
   Expr value, min, limit;
   friend bool operator==(const RangeCondition&, const RangeCondition&) = default;
 };
 
-/// One step of a body; values are numbered in order and the last one is the body's value.
+/// One step of a body. Steps are numbered in order, and the value of the last one is that of the
+/// body.
 struct BodyStep {
   enum class Kind : uint8_t {
-    Load,      ///< operand `operand` at `index`; unspecified where `conditions` fail
+    Load,      ///< operand `operand` at `index`; unspecified if `conditions` do not hold
     Index,     ///< the value of `expr` as an integer of `dtype`
     Constant,  ///< `bits` of `dtype`
     Inside,    ///< bool: all `conditions` hold
@@ -36,7 +37,7 @@ struct BodyStep {
   Kind kind = Kind::Apply;
   DType dtype = DType::F32;
   uint32_t operand = 0;
-  /// Over the symbols d0.., r0.., the graph's symbols, and v<k>: the integer value of step k.
+  /// Expressions over d0.., r0.., the graph's symbols, and v<k>, the integer value of step k.
   std::vector<Expr> index = {};
   Expr expr = {};
   uint64_t bits = 0;
@@ -45,20 +46,20 @@ struct BodyStep {
   std::vector<uint32_t> arguments = {};
 };
 
-/// Where the terms of a placed reduction go. Its body does not depend on `axis`. Without a monoid a
-/// term takes the place of what is there.
+/// The places of the terms of a placed reduction, whose body does not depend on `axis`. Without a
+/// monoid a term replaces the element at its place.
 struct Placement {
   size_t axis = 0;       ///< of the domain
-  uint32_t indices = 0;  ///< operand: what it has at `at`, clamped to the axis, is a term's place
+  uint32_t indices = 0;  ///< operand whose element at `at`, clamped to the axis, is a term's place
   std::vector<Expr> at;  ///< over r0, r1, ...
   uint32_t start = 0;    ///< operand whose element at (d0, d1, ...) the terms are combined with
 };
 
-/// What a scan does differently from a reduction: its result keeps the axis that it combines.
+/// The axis of a scan. Unlike a reduction, a scan keeps the axis along which it combines.
 struct RunningAxis {
-  size_t axis = 0;         ///< of the domain; its index is r0's last
-  bool reverse = false;    ///< ... or r0's first
-  bool exclusive = false;  ///< it is no term of its own
+  size_t axis = 0;         ///< of the domain; the terms of index d are r0 = 0 .. d
+  bool reverse = false;    ///< the terms of index d are r0 = d, d + 1, ...
+  bool exclusive = false;  ///< r0 = d is left out
 };
 
 struct LoopForm {
@@ -66,13 +67,13 @@ struct LoopForm {
   std::vector<Expr> reduction;  ///< extents of r0, r1, ...; empty without a monoid
   std::vector<BodyStep> body;
   std::optional<Monoid> monoid;
-  /// An arg-reduction: the result is the first r0 at which the body is greatest (true) or least.
+  /// For an arg-reduction, whose result is the first r0 with the greatest (true) or least body.
   std::optional<bool> arg_max;
   std::optional<Placement> placement;  ///< of a placed reduction
   std::optional<RunningAxis> running;  ///< of a scan
   DType accumulator = DType::F32;      ///< dtype in which the monoid combines
   DType result = DType::F32;
-  /// Operands that exist before the result does, although nothing of them is read.
+  /// Operands that must exist before the result is computed, although they are not read.
   std::vector<uint32_t> waits_for;
   bool tf32 = false;    ///< factors of its products may be rounded to tf32
   bool is_dot = false;  ///< a contraction: the body ends in the product of its two factors
@@ -89,8 +90,8 @@ struct LoopForm {
   }
 };
 
-/// The loop form of a node; nullopt for those that are read from memory: inputs, dense constants,
-/// the place of the device; and for collectives, which no loop does.
+/// The loop form of a node. Nullopt for nodes that are read from memory (inputs, dense constants
+/// and the place of the device), and for collectives, which are no loops.
 std::optional<LoopForm> loop_form(const Graph& graph, NodeId node);
 
 /// Symbols of loop forms: "d<axis>" over [0, extent) and "r<axis>".

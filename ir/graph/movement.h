@@ -1,7 +1,7 @@
-// movement.h — where each element of a movement op's result comes from, as plain index lists.
+// movement.h — lists of indices that say where each element of a movement op's result comes from.
 //
-// The interpreters read movement, reductions and contractions through these two functions, so that
-// index arithmetic is written once.
+// The interpreters use these functions for movement, reductions and contractions, so that index
+// arithmetic is written once.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace braze {
 
-/// Where one result element comes from: element `index` (row-major) of operand `operand`.
+/// The source of one result element: element `index` (in row-major order) of operand `operand`.
 struct Source {
   uint32_t operand = 0;
   int64_t index = 0;
 };
 
 /// The sources of all result elements, in row-major order. For broadcast, reshape, transpose,
-/// slice, pad, windows, concat, reverse, barrier and constrain; Internal for other ops.
+/// slice, pad, windows, concat, reverse, barrier and constrain. Other ops are an internal error.
 std::vector<Source> movement_sources(const Node& node,
                                      std::span<const std::vector<int64_t>> operands,
                                      const Sizes& sizes);

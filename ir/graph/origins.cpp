@@ -27,7 +27,7 @@ SourceLocation location_of(uint32_t origin, std::span<const SourceLocation> loca
   return origin < locations.size() ? locations[origin] : SourceLocation();
 }
 
-// The line, with its mark replaced if it ends in one.
+// The line; if it ends with an origin, this is replaced by the location.
 std::string located(std::string_view line, std::span<const SourceLocation> locations) {
   const size_t mark = line.rfind(kMark);
   if (mark == std::string_view::npos) return std::string(line);

@@ -1,10 +1,10 @@
-// origins.h — nodes that know by number which node of a source graph they came from.
+// origins.h — nodes that store the number of the node of a source graph from which they were made.
 //
-// Where the user's lines are decides nothing about a program, so a program that is kept must not
-// hold them: a blank line in a file would make all that is kept useless. The compiler therefore
-// works on nodes that name their *origin*, the number of a node of the source, in place of a line.
-// Passes hand it on as they hand on locations, and it prints as "node:12". Who shows a text to
-// people puts the lines of the source at hand in.
+// A program in a cache must not contain the line numbers of the user's source, because they do not
+// change what the program does: otherwise a blank line in a file would make all cached programs
+// useless. The compiler therefore works on nodes that have an *origin*, the number of a node of the
+// source graph, in place of a line. Passes keep origins in the same way as locations, and an origin
+// prints as "node:12". Where a text is shown to people, the lines of the present source replace it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace braze {
 
-/// `graph` with the same nodes, each at its own number in place of its location.
+/// `graph`, where each node has its own number in place of its location.
 Graph with_origins(const Graph& graph);
 
 /// The number that `with_origins` put into this location; nullopt for other locations.
@@ -27,12 +27,12 @@ std::optional<uint32_t> origin_of(const SourceLocation& location);
 /// The locations of all nodes, in order.
 std::vector<SourceLocation> locations_of(const Graph& graph);
 
-/// `graph` with nodes at the location of their origin, by its number. Nodes without an origin stay
-/// where they are; an origin that is not among `locations` is no place.
+/// `graph`, where each node has the location of its origin. Nodes without an origin keep their
+/// location. An origin that is not among `locations` becomes an unknown location.
 Graph with_locations(const Graph& graph, std::span<const SourceLocation> locations);
 
-/// `text` with " at node:12" at the end of a line replaced by " at model.cpp:7", or by nothing
-/// where no place is known.
+/// `text`, where " at node:12" at the end of a line is replaced by " at model.cpp:7", or removed if
+/// no location is known.
 std::string with_locations(std::string_view text, std::span<const SourceLocation> locations);
 
 }  // namespace braze

@@ -15,14 +15,14 @@ namespace {
 
 using fmt::format;
 
-// A reader of `name: value` pairs in braces, each at most once, in any order.
+// An attribute, written `name: value` in braces. Attributes stand in any order, each at most once.
 struct Attribute {
   std::string_view name;
   std::function<void()> read;
   bool optional = false;
 };
 
-// The ops that are not elementwise and need nothing read before their operands.
+// The ops that are not elementwise and have nothing to read before their operands.
 const std::pair<std::string_view, Op> kOps[] = {
     {"argmax", ArgReduceOp{true, 0}},
     {"argmin", ArgReduceOp{false, 0}},
@@ -78,7 +78,7 @@ class GraphParser {
     parse_outputs();
     scanner_.expect("}");
     if (!scanner_.at_end()) scanner_.fail_here("a file holds one graph, but more text follows it");
-    // Only outputs that do not fit each other can still be wrong.
+    // All that can still be wrong is that outputs do not fit each other.
     std::vector<Diagnostic> findings = verify(graph_);
     for (Diagnostic& finding : findings) finding.location = return_location_;
     fail_if_any(findings, "the graph breaks rules of its language");
@@ -220,7 +220,7 @@ class GraphParser {
                               std::move(label)}));
   }
 
-  // The op without its attributes.
+  // Reads the name of an op. Its attributes follow later.
   Op parse_op(std::string_view name, SourceLocation here) {
     if (const auto row = parse_elementwise(name)) return MapOp{*row};
     if (name == "constant") {
@@ -390,13 +390,13 @@ class GraphParser {
     };
   }
 
-  // A literal is read when its type, which follows it, is known.
+  // Skips a literal, which is read later, when the type that follows it is known.
   void skip_literal() {
     while (!scanner_.at_end() && !scanner_.at(":") && !scanner_.at("}")) scanner_.next();
   }
   std::shared_ptr<const HostTensor> parse_literal(Scanner literal, const TensorType& type,
                                                   SourceLocation here) {
-    infer_type(InputOp{}, {}, type, here);  // the limits of types
+    infer_type(InputOp{}, {}, type, here);  // checks the limits of types
     auto value = std::make_shared<const HostTensor>(parse_constant(literal, type));
     literal.expect(":");
     return value;
@@ -467,7 +467,7 @@ Expr parse_symbol(Scanner& scanner) {
   scanner.expect("..");
   const int64_t max = scanner.expect_integer();
   int64_t divisor = 1;
-  // "%8" is one token, since it might be the name of a value.
+  // "%8" is one token, because it could be the name of a value.
   if (scanner.peek().kind == TokenKind::Value) {
     const std::string_view digits = scanner.next().text;
     const char* end = digits.data() + digits.size();

@@ -56,7 +56,7 @@ void forget(Uncertain& x, DType dtype) {
   x = is_floating(dtype) ? Uncertain::anything(x.value) : Uncertain::guess(x.bits);
 }
 
-// Elementwise rows.
+// Functions for elementwise rows.
 
 Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, bool relaxed);
 
@@ -109,7 +109,7 @@ Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, bool rela
   return value;
 }
 
-// Sums and contractions.
+// Functions for sums and contractions.
 
 /// How results of dtype `result` accumulate operands of dtype `operand`. Matrix units, which take
 /// 16-bit and tf32 operands, truncate sums where other units round them, so their unit is twice as
@@ -174,7 +174,8 @@ UncertainSum finite_dot(const DotSide& x, size_t first_x, const DotSide& y, size
   return sum;
 }
 
-/// With infinities, NaN or unbounded elements: term by term, by the rules for mul.
+/// A line of a contraction with infinities, NaN or unbounded elements. Its terms follow the rules
+/// for mul, one by one.
 UncertainSum any_dot(const DotSide& x, size_t first_x, const DotSide& y, size_t first_y,
                      size_t depth) {
   const UncertainRow mul(ElementwiseOp::mul, DType::F64, DType::F64, false);
@@ -183,7 +184,7 @@ UncertainSum any_dot(const DotSide& x, size_t first_x, const DotSide& y, size_t 
     const Uncertain &a = x.elements[first_x + k], &b = y.elements[first_y + k];
     Uncertain term = mul({a.known, std::bit_cast<uint64_t>(a.value), a.value, a.low, a.high},
                          {b.known, std::bit_cast<uint64_t>(b.value), b.value, b.low, b.high}, {});
-    // A multiply-add adds a product that is beyond the finite numbers without making it infinite.
+    // A multiply-add can add a product beyond the finite numbers without making it infinite first.
     const bool overflows =
         std::isinf(term.value) && std::isfinite(a.value) && std::isfinite(b.value);
     sum.add(overflows ? Uncertain::anything(term.value) : term);
@@ -275,7 +276,7 @@ class ReferenceEvaluator {
   void operator()(const ArgReduceOp& op) {
     const Value& x = *operands_[0];
     const AxisLoop loop(x.shape, op.axis);
-    guess();  // and checks for empty axes
+    guess();  // this also checks for empty axes
     for (size_t i = 0; i < result_.elements.size(); ++i) {
       const auto best = static_cast<int64_t>(result_.elements[i].bits);
       for (int64_t k = 0; k < loop.extent; ++k)
@@ -366,7 +367,7 @@ class ReferenceEvaluator {
   }
 
  private:
-  /// The result of the interpreter, which counts as known until it is tainted.
+  /// Takes the result of the interpreter, which counts as known until an operand makes it unknown.
   void guess() {
     std::vector<HostTensor> tensors;
     std::vector<const HostTensor*> pointers;
@@ -399,8 +400,8 @@ class ReferenceEvaluator {
     }
   }
 
-  /// A scan of x: `add` takes an element into the total, which begins as `first`, and `finish`
-  /// makes a result of it.
+  /// Scans x. The total begins as `first`; `add` adds an element to it, and `finish` makes a result
+  /// of it.
   template <class Total, class Add, class Finish>
   void run(const ScanOp& op, const Value& x, const Total& first, Add&& add, Finish&& finish) {
     for_each_line(op, x.shape, [&](std::span<const int64_t> line) {
@@ -414,12 +415,12 @@ class ReferenceEvaluator {
     });
   }
 
-  /// Whether no implementation can prefer `candidate` to `best`. `before`: it comes first, and wins
-  /// ties.
+  /// Whether no implementation can prefer `candidate` to `best`. `before` says that the candidate
+  /// comes first, so that it wins ties.
   bool surely_loses(bool is_max, const Value& x, int64_t candidate, int64_t best,
                     bool before) const {
     const Uncertain &c = x.elements[candidate], &b = x.elements[best];
-    if (c.known && b.known) return true;  // the interpreter chose it
+    if (c.known && b.known) return true;  // the interpreter chose `best`
     if (!is_floating(x.dtype) || c.is_anything() || b.is_anything())
       return b.known && std::isnan(b.value) && !before;
     if (std::isnan(b.value)) return true;
@@ -427,7 +428,7 @@ class ReferenceEvaluator {
     return is_max ? c.high <= b.low : c.low >= b.high;
   }
 
-  /// The most likely indices. Those that are not known are brought within the axis.
+  /// The most likely indices. Indices that are not known are clamped to the axis.
   std::vector<int64_t> checked_rows(const Value& indices, int64_t extent) const {
     std::vector<int64_t> rows;
     for (const Uncertain& e : indices.elements) {
@@ -446,7 +447,7 @@ class ReferenceEvaluator {
   Value result_;
 };
 
-/// Whether the node adds up or multiplies floats, so that the order of doing so is not determined.
+/// Whether the node sums or multiplies many floats, in an order that is not determined.
 bool accumulates(const Node& node) {
   if (!is_floating(node.type.dtype)) return false;
   if (const ReduceOp* reduce = node.as<ReduceOp>())

@@ -1,13 +1,15 @@
-// reference.h — what every correct implementation of a Graph may return.
+// reference.h — computes which results a correct implementation of a Graph may return.
 //
-// The promises: a result of an elementwise or movement op that an output can see is rounded at its
-// dtype (machine rows to 0.5 ulp, math rows to 1 ulp in f32, 4 in f64, 0.5 in 16 bits); a float
-// that outputs see through sums, products and contractions only may be rounded elsewhere or be 4
-// ulp off; integers and bools, and the floats that they are made from, may not, whatever consumes
-// them; sums and contractions accumulate in f32 (f64: in f64) in any order. What follows is carried
-// through the graph: floats as a value in f64 with an interval around it; everything else as known
-// or unknown, for where a comparison or conversion falls within the leeway both answers are right.
-// Strict precision takes the leeway of consumed values away, fast precision gives it to all.
+// The promises are these. A result of an elementwise or movement op that an output sees is rounded
+// to its dtype (machine rows to 0.5 ulp; math rows to 1 ulp in f32, 4 in f64, 0.5 in 16 bits). A
+// float that outputs see only through sums, products and contractions may be rounded elsewhere, or
+// be off by 4 ulp. Integers and bools, and the floats from which they are made, may not, whatever
+// uses them. Sums and contractions accumulate in f32 (those of f64 in f64), in any order.
+//
+// The reference carries the consequences through the graph. A float is a value in f64 with an
+// interval around it. Everything else is known or unknown: if a comparison or conversion depends on
+// where in its interval an operand lies, both answers are right. Strict precision gives no leeway
+// to values that only sums use, and fast precision gives it to all values.
 #pragma once
 
 #include <span>
@@ -19,12 +21,13 @@
 
 namespace braze {
 
-/// The outputs of `graph` for `inputs`, with how far an implementation may be off.
+/// The outputs of `graph` for `inputs`, with bounds of how far an implementation may be off.
 std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs,
                                Precision precision = Precision::Standard);
 
-/// For every node: whether it is a float that outputs see through sums, products and contractions
-/// of floats only, so that it may be rounded elsewhere; in strict precision none may, in fast all.
+/// For each node: whether it is a float that may be rounded elsewhere, because outputs see it only
+/// through sums, products and contractions of floats. In strict precision none may be, and in fast
+/// precision all may be.
 std::vector<bool> relaxed_nodes(const Graph& graph, Precision precision = Precision::Standard);
 
 }  // namespace braze

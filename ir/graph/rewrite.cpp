@@ -37,7 +37,7 @@ Graph rewrite(const Graph& graph, const std::function<NodeId(const Rewriting&)>&
   std::vector<GraphOutput> outputs = graph.outputs();
   for (GraphOutput& output : outputs) output.node = replacement[output.node.index];
   result.set_outputs(std::move(outputs));
-  // Nodes that only replaced nodes needed have become dead.
+  // Nodes that were needed only by replaced nodes are dead now.
   return has_dead_code(result) ? without_dead_code(result) : result;
 }
 

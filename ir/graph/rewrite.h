@@ -1,4 +1,4 @@
-// rewrite.h — copying a graph node by node, the frame of every pass.
+// rewrite.h — copies a graph node by node. Every pass is built on this.
 #pragma once
 
 #include <functional>
@@ -8,24 +8,24 @@
 
 namespace braze {
 
-/// One node of the original, seen by a pass. `operands` are the nodes of `result` that stand for
-/// its operands; `node.operands` are the original's.
+/// One node of the original graph, as a pass sees it. `operands` are the nodes of `result` that
+/// replace its operands; `node.operands` are those of the original.
 struct Rewriting {
   Graph& result;
   NodeId id;
   const Node& node;
   const std::vector<NodeId>& operands;
 
-  /// The node itself on the new operands, which is what to return when there is nothing to change.
+  /// Copies the node itself, on the new operands. A pass returns this if it changes nothing.
   NodeId keep() const;
 };
 
-/// Copies what the outputs of `graph` need. `rewrite` gives, for every node that is no input, the
-/// node of the result that replaces it. Inputs all stay, in order; output names and updates too. A
-/// replacement without label inherits the label of what it replaces.
+/// Copies the nodes that the outputs of `graph` need. `rewrite` returns, for each node that is no
+/// input, the node of the result that replaces it. All inputs stay, in order, and so do the names
+/// and updates of outputs. A replacement without a label inherits that of the node it replaces.
 Graph rewrite(const Graph& graph, const std::function<NodeId(const Rewriting&)>& rewrite);
 
-/// `graph` without what its outputs do not need.
+/// `graph` without the nodes that its outputs do not need.
 Graph without_dead_code(const Graph& graph);
 
 /// For every node of `graph`: whether an output needs it.

@@ -91,8 +91,8 @@ class ShardBuilder {
     return places_of(mesh_, static_cast<int64_t>(device))[static_cast<size_t>(k)];
   }
 
-  /// The blocks of an extent whose symbol has one value are numbers, and so is what is made of
-  /// them.
+  /// `x` with the type that `node` declares. If a symbol has only one value, an extent of blocks is
+  /// a number, and so are extents that are computed from it, where the node has the symbol.
   NodeId as_declared(NodeId x, const Node& node) {
     const Shape& shape = node.type.shape;
     if (all_.graph[x].type == node.type) return x;
@@ -176,7 +176,7 @@ bool contains(const AxisSet& axes, std::string_view name) {
 AxisSet varying_over(const Node& node, std::span<const AxisSet* const> operands) {
   if (const auto* input = node.as<InputOp>()) return sorted(input->varying);
   if (const auto* index = node.as<AxisIndexOp>()) return {index->axis};
-  // A barrier reads nothing of its other operands.
+  // A barrier does not read its other operands.
   if (node.as<BarrierOp>()) return *operands[0];
   AxisSet all;
   for (const AxisSet* operand : operands)

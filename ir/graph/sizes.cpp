@@ -25,7 +25,7 @@ std::string range_text(const Expr& symbol) {
                               : "in " + limits;
 }
 
-/// The one symbol of `e` without a value, if there is exactly one.
+/// The symbol of `e` that has no value, if there is exactly one.
 std::optional<std::string> single_unknown(const Expr& e, const Sizes& sizes) {
   std::optional<std::string> unknown;
   for (const std::string& name : e.symbols()) {
@@ -36,8 +36,9 @@ std::optional<std::string> single_unknown(const Expr& e, const Sizes& sizes) {
   return unknown;
 }
 
-/// Solves dim == given, where `name` is the only symbol of `dim` without a value. False if `dim`
-/// does not depend linearly on it, and is no part of what does and is divided without remainder.
+/// Solves dim == given, where `name` is the only symbol of `dim` without a value. Returns false if
+/// `dim` does not depend linearly on it. A linear expression that is divided without remainder
+/// counts as linear.
 bool solve(const GivenShape& shape, const Expr& dim, int64_t given, const std::string& name,
            Sizes& sizes) {
   if (dim.kind() == Expr::Kind::FloorDiv) {
@@ -59,7 +60,7 @@ bool solve(const GivenShape& shape, const Expr& dim, int64_t given, const std::s
   return true;
 }
 
-/// Binds what can be bound in one pass over all extents; true if that was anything.
+/// Binds the symbols that one pass over all extents determines. Returns whether there were any.
 bool solve_some(std::span<const GivenShape> shapes, Sizes& sizes) {
   bool progress = false;
   for (const GivenShape& shape : shapes)

@@ -44,21 +44,23 @@ struct GivenShape {
   std::span<const int64_t> given;
 };
 
-/// Solves declared == given for the symbols. InvalidArgument, naming the parameter, the symbol and
-/// its range, if a rank or extent differs, two extents disagree on a symbol, a value is out of its
-/// symbol's range or no multiple of its divisor, or a symbol of `symbols` stays undetermined.
+/// Finds the values of the symbols for which the declared shapes equal the given ones. Throws an
+/// InvalidArgument that names the parameter, the symbol and its range, if a rank or extent differs,
+/// if two extents disagree on a symbol, if a value is out of its symbol's range or no multiple of
+/// its divisor, or if a symbol of `symbols` stays undetermined.
 Sizes bind_sizes(std::span<const GivenShape> shapes, std::span<const Expr> symbols);
 
 /// Checks number and dtypes of the inputs of `graph`, then binds the sizes that its outputs need.
 Sizes check_inputs(const Graph& graph, std::span<const HostTensor> inputs);
 
-/// One of `symbols` that is in no shape of the inputs, so that no call could determine it.
+/// One of `symbols` that does not occur in the shapes of the inputs, so that no call could
+/// determine it.
 std::optional<Expr> undetermined_symbol(std::span<const Shape* const> inputs,
                                         std::span<const Expr> symbols);
 
-/// Throws kUndeterminedSize if there is one, in what the outputs of `graph` need.
+/// Throws kUndeterminedSize if the nodes that the outputs of `graph` need have such a symbol.
 void check_determined(const Graph& graph);
-/// The same for a function of that name in another form.
+/// The same for a function that is given by its name, the shapes of its inputs and its symbols.
 void check_determined(std::string_view function, std::span<const Shape* const> inputs,
                       std::span<const Expr> symbols);
 

@@ -32,7 +32,7 @@ std::string list_text(const std::vector<Expr>& values) {
   return format("[{}]", join(values, ", ", [](const Expr& e) { return e.to_string(); }));
 }
 
-// The contents of the braces, without the braces.
+// The attributes of an op as text, without the braces around them.
 struct AttributeText {
   std::string operator()(const BroadcastOp& op) const { return "axes: " + list_text(op.axes); }
   std::string operator()(const TransposeOp& op) const {
@@ -94,7 +94,7 @@ struct AttributeText {
 
 GraphPrinter::GraphPrinter(const Graph& graph, GraphTextOptions options)
     : graph_(graph), options_(options), names_(graph.size()), implicit_(graph.size()) {
-  // Broadcasts of scalars are implicit if map ops use them and nothing else does.
+  // A broadcast of a scalar is implicit if only map ops use it.
   std::vector<bool> used_by_map(graph.size()), used_otherwise(graph.size());
   for (size_t i = 0; i < graph.size(); ++i) {
     const Node& node = graph[NodeId(i)];
@@ -111,7 +111,7 @@ GraphPrinter::GraphPrinter(const Graph& graph, GraphTextOptions options)
                    !is_value_name(node.label) && used_by_map[i] && !used_otherwise[i];
   }
 
-  // Inputs choose their names first, since their names are part of the graph's meaning.
+  // Inputs get their names first, because their names are part of the graph's meaning.
   std::unordered_set<std::string> taken;
   for (const NodeId input : graph.inputs()) {
     const std::string& name = graph[input].as<InputOp>()->name;

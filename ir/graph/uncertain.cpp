@@ -33,8 +33,8 @@ uint64_t as_bits(double x) { return std::bit_cast<uint64_t>(x); }
 
 bool is_comparison(ElementwiseOp op) { return op >= Row::eq && op <= Row::ge; }
 
-/// Whether the row rounds its exact result, so that implementations with leeway may differ.
-/// Integers and bools are never rounded.
+/// Whether the row rounds its exact result, so that implementations may differ where they have
+/// leeway. Integers and bools are never rounded.
 bool rounds(ElementwiseOp op, DType from, DType to) {
   if (!is_floating(to)) return false;
   switch (op) {
@@ -101,8 +101,8 @@ Uncertain Uncertain::anything(double estimate) {
 double Uncertain::radius() const { return known ? 0 : std::max(high - value, value - low); }
 
 Uncertain rounded(const Uncertain& x, DType dtype, RoundingError error, bool relaxed) {
-  // A factor that is rounded elsewhere, before or after a scaling, has another position between its
-  // powers of two. There the relative error counts, which is up to twice as large.
+  // If a factor is rounded before or after a scaling, it lies elsewhere between two powers of two,
+  // where an ulp can be a relative error that is up to twice as large.
   const auto unit = [&](DType type, double at) {
     return relaxed ? std::max(ulp(type, 0), std::ldexp(std::abs(at), 1 - format(type).precision))
                    : ulp(type, at);
@@ -111,7 +111,7 @@ Uncertain rounded(const Uncertain& x, DType dtype, RoundingError error, bool rel
     return error.ulps * unit(dtype, at) + error.f32_ulps * unit(DType::F32, at) +
            kReferenceUlps * ulp(DType::F64, at);
   };
-  // Where rounding crosses a power of two, the ulp beyond it counts.
+  // If rounding crosses a power of two, the ulp beyond the power counts.
   const auto reach = [&](double at) { return slack(std::abs(at) + slack(at)); };
   double low = x.low - reach(x.low), high = x.high + reach(x.high);
   if (x.low >= 0) low = std::max(low, 0.0);  // rounding does not cross zero
@@ -146,7 +146,7 @@ Uncertain UncertainRow::operator()(const Uncertain& x, const Uncertain& y,
   bool all_known = !is_math_;
   for (size_t i = 0; i < arity_; ++i) all_known &= operands[i]->known;
   const bool nan_bits =
-      op_ == Row::bitcast && std::isnan(x.value);  // nothing promises which NaN it is
+      op_ == Row::bitcast && std::isnan(x.value);  // it is not promised which NaN this is
   if (all_known && !nan_bits && !(relaxed_ && rounds_))
     return Uncertain::exactly(result_, exact_(x.bits, y.bits, z.bits));
 
@@ -176,7 +176,8 @@ Uncertain UncertainRow::select(const Uncertain& condition, const Uncertain& y,
   return Uncertain::between(guess.value, low, high);
 }
 
-/// An unknown bool is one of two; an unknown integer is anything.
+/// The result for operands that may be unknown bools or integers. An unknown bool is one of two
+/// values; an unknown integer can be anything.
 Uncertain UncertainRow::of_unknown_integers(const Uncertain* const operands[3]) const {
   uint64_t bits[3] = {};
   for (size_t i = 0; i < arity_; ++i) bits[i] = operands[i]->bits;
@@ -200,12 +201,12 @@ Uncertain UncertainRow::compare(const Uncertain& x, const Uncertain& y) const {
   if (std::isnan(x.value) && x.known) return Uncertain::exactly(DType::Bool, op_ == Row::ne);
   if (std::isnan(y.value) && y.known) return Uncertain::exactly(DType::Bool, op_ == Row::ne);
   if (x.is_anything() || y.is_anything()) return Uncertain::guess(guess);
-  if (&x == &y)  // one value, whatever it is
+  if (&x == &y)  // both are the same value
     return Uncertain::exactly(DType::Bool, op_ == Row::eq || op_ == Row::le || op_ == Row::ge);
   const bool apart = x.high < y.low || y.high < x.low;
   const bool at_most = x.high <= y.low && (op_ == Row::le || op_ == Row::gt);
   const bool at_least = x.low >= y.high && (op_ == Row::ge || op_ == Row::lt);
-  const bool one_point = x.low == x.high && y.low == y.high;  // the zeros are equal
+  const bool one_point = x.low == x.high && y.low == y.high;  // -0 and +0 count as one point
   if (apart || at_most || at_least || one_point) return Uncertain::exactly(DType::Bool, guess);
   return Uncertain::guess(guess);
 }
@@ -215,7 +216,7 @@ Uncertain UncertainRow::to_integer(const Uncertain& x) const {
   if (x.is_anything()) return Uncertain::guess(of(x.value));
   if (result_ == DType::Bool && x.may_be(0) && x.low != x.high)
     return Uncertain::guess(of(x.value));
-  // Truncation is monotone, so equal ends decide.
+  // Truncation is monotone, so the result is known if both ends give the same.
   return of(x.low) == of(x.high) ? Uncertain::exactly(result_, of(x.value))
                                  : Uncertain::guess(of(x.value));
 }
@@ -235,8 +236,9 @@ double UncertainRow::at(double x, double y, double z) const {
   return std::bit_cast<double>(in_double_(as_bits(x), as_bits(y), as_bits(z)));
 }
 
-/// A row from floats to a float. All but those named here are monotone in each operand, whatever
-/// the others are, so that the corners of the operands' intervals give the ends of the result's.
+/// A row from floats to a float. Except for those that are named here, rows are monotone in each
+/// operand for any value of the others. Then the corners of the operands' intervals give the ends
+/// of the result's interval.
 Uncertain UncertainRow::real(const Uncertain* const operands[3]) const {
   const Uncertain &x = *operands[0], &y = *operands[1], &z = *operands[2];
   if (op_ == Row::pow) return power(operands);
@@ -256,7 +258,7 @@ Uncertain UncertainRow::real(const Uncertain* const operands[3]) const {
   return of_corners(operands);
 }
 
-/// For a row that is monotone in each operand within the operands' intervals.
+/// The result of a row that is monotone in each operand within the operands' intervals.
 Uncertain UncertainRow::of_corners(const Uncertain* const operands[3]) const {
   const Uncertain &x = *operands[0], &y = *operands[1], &z = *operands[2];
   const double value = at(x.value, y.value, z.value);
@@ -279,7 +281,7 @@ Uncertain UncertainRow::of_corners(const Uncertain* const operands[3]) const {
   return settle(value, low, high, infinite_operand);
 }
 
-/// The exact result lies in [low, high]; rounds it where the row rounds.
+/// The result of a row whose exact result lies in [low, high], rounded if the row rounds.
 Uncertain UncertainRow::settle(double value, double low, double high, bool infinite_operand) const {
   if (std::isinf(low) || std::isinf(high)) {
     const bool certain = low == high && (infinite_operand || !relaxed_);
@@ -314,14 +316,14 @@ Uncertain UncertainRow::remainder(const Uncertain& x, const Uncertain& y) const 
   return Uncertain::between(value, x.low < 0 ? -limit : 0, x.high > 0 ? limit : 0);
 }
 
-/// Its slope is at most 1 everywhere.
+/// The slope of a sine or cosine is at most 1, so the interval does not grow.
 Uncertain UncertainRow::sine_or_cosine(const Uncertain& x) const {
   const double value = evaluate_math(op_, x.value), radius = x.radius();
   return settle(value, std::max(value - radius, -1.0), std::min(value + radius, 1.0), false);
 }
 
-/// x^y is monotone in both operands if x is positive, and in x alone on each side of 0. If a sign
-/// or a NaN may depend on what is not known, nothing is promised.
+/// x^y is monotone in both operands if x is positive, and in x alone on each side of 0. If the sign
+/// or a NaN depends on something that is not known, nothing is promised.
 Uncertain UncertainRow::power(const Uncertain* const operands[3]) const {
   const Uncertain &x = *operands[0], &y = *operands[1];
   const double value = at(x.value, y.value, 0);
@@ -363,8 +365,8 @@ void UncertainSum::add_product(double x, double y, double deviation) {
   magnitude_ += std::abs(x * y) + deviation;
 }
 
-/// Whether every partial sum, in any order, is a number of `dtype`: all are multiples of one power
-/// of two and none is too large for it.
+/// Whether every partial sum, in any order, is a number of `dtype`: all of them are multiples of
+/// one power of two, and none is too large.
 bool UncertainSum::exact_in(DType dtype, double total) const {
   const Format f = format(dtype);
   if (!all_known_ || total == 0) return all_known_;
@@ -378,7 +380,7 @@ Uncertain UncertainSum::finish(const Accumulation& how) const {
     return Uncertain::exactly(how.result, constant_bits(how.result, kNaN));
   if (anything_) return Uncertain::anything(value);
 
-  // Sums of our own bounds are rounded too.
+  // The bounds themselves were summed with roundings.
   const double inflate = 1 + gamma(count_ + 2, 0x1p-53);
   const double total = magnitude_ * inflate;
   const double growth = gamma(has_products_ ? count_ : std::max<int64_t>(count_ - 1, 0), how.unit);
@@ -431,12 +433,12 @@ Uncertain UncertainProduct::finish(const Accumulation& how) const {
     return Uncertain::exactly(how.result, constant_bits(how.result, x));
   };
   if (nan_) return exactly(kNaN);
-  // No partial product leaves the normal numbers at the small end.
+  // Whether no partial product is below the normal numbers.
   const bool no_underflow = smallest_ >= std::ldexp(1.0, f.min_exponent);
   if (anything_) return Uncertain::anything(value);
   if (infinite_) {
-    // Infinity times a zero is NaN in any order; a partial product that underflows to zero makes it
-    // NaN in some orders only.
+    // Infinity times zero is NaN in any order. If a partial product underflows to zero, the result
+    // is NaN in some orders only.
     if (all_known_ && zero_) return exactly(kNaN);
     return all_known_ && no_underflow ? exactly(value) : Uncertain::anything(value);
   }

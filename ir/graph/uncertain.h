@@ -1,9 +1,9 @@
-// uncertain.h — numbers of which implementations may differ, and what rounding does to them.
+// uncertain.h — elements in which implementations may differ, and computing with them.
 //
-// An Uncertain is what all implementations that keep the promises of docs/design (section Numbers)
-// agree on about one element: its bits, or an interval that holds it, or nothing. UncertainRow,
-// UncertainSum and UncertainProduct compute with them: from what holds for the operands follows
-// what holds for the result, rounding included.
+// An Uncertain says what all implementations that keep the promises (reference.h) agree on about
+// one element: its bits, or an interval that contains it, or nothing. UncertainRow, UncertainSum
+// and UncertainProduct compute with such elements. They derive what holds for the result from what
+// holds for the operands, including rounding.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,14 @@
 namespace braze {
 
 struct Uncertain {
-  /// Every implementation gives exactly `bits` (any NaN for a NaN). Otherwise `bits` is a guess.
+  /// Whether every implementation gives exactly `bits` (any NaN for a NaN). Otherwise `bits` is a
+  /// guess.
   bool known = false;
   uint64_t bits = 0;
-  /// Floats: a good estimate, and the interval. If not known, the interval is either bounded, and
-  /// the element is a finite number in it; or infinite on both sides, and the element is anything,
-  /// NaN too. An interval [0, 0] that is not known leaves the sign of zero open.
+  /// Of floats: a good estimate, and the interval. For an element that is not known, the interval
+  /// is either bounded, and the element is a finite number in it; or it is infinite on both sides,
+  /// and the element can be anything, even NaN. If the interval is [0, 0], the sign of zero is
+  /// open.
   double value = 0;
   double low = 0, high = 0;
 
@@ -37,23 +39,23 @@ struct Uncertain {
   double radius() const;
 };
 
-/// The rounding of one step: at most `ulps` of `dtype` and `f32_ulps` of f32 away.
+/// The error of one rounding: at most `ulps` of `dtype` plus `f32_ulps` of f32.
 struct RoundingError {
   double ulps = 0;
   double f32_ulps = 0;
 };
 
-/// `x` after an operation with result `dtype` rounds it. `relaxed`: it may be rounded elsewhere, so
-/// that it need not overflow where `dtype` does.
+/// `x` after an operation with the result dtype `dtype` has rounded it. With `relaxed` it may be
+/// rounded elsewhere, and then need not overflow where `dtype` does.
 Uncertain rounded(const Uncertain& x, DType dtype, RoundingError error, bool relaxed);
 
 /// The distance between neighbouring floats of `dtype` at |x|.
 double ulp(DType dtype, double x);
 
-/// A machine or math row on one element.
+/// Computes a machine or math row on one element.
 class UncertainRow {
  public:
-  /// `relaxed`: the result is consumed by reductions only, which lets it be computed to 4 ulp.
+  /// `relaxed` says that only reductions use the result, so that it may be off by 4 ulp.
   UncertainRow(ElementwiseOp op, DType operand, DType result, bool relaxed);
   /// Absent operands are ignored.
   Uncertain operator()(const Uncertain& x, const Uncertain& y, const Uncertain& z) const;
@@ -77,12 +79,12 @@ class UncertainRow {
   bool relaxed_;
   size_t arity_;
   bool is_math_, rounds_;
-  MachineFunction exact_;      // on operand_, or null for math rows
+  MachineFunction exact_;      // on the dtype operand_; null for math rows
   MachineFunction in_double_;  // the same row on f64
 };
 
-/// How sums and contractions accumulate: in `accumulator`, each addition off by at most `unit`
-/// times its result, any order.
+/// How sums and contractions accumulate: in `accumulator` and in any order, where the error of each
+/// addition is at most `unit` times its result.
 struct Accumulation {
   DType accumulator;
   double unit;
@@ -90,13 +92,14 @@ struct Accumulation {
   bool relaxed;
 };
 
-/// Sum of terms in any order: |error| <= gamma_n * sum |x| on top of the terms' own.
+/// A sum of terms in any order. Its error is at most gamma_n * sum |x|, plus the errors of the
+/// terms.
 class UncertainSum {
  public:
   void add(const Uncertain& x);
-  /// A product of finite numbers, where `deviation` bounds its error.
+  /// Adds a product of finite numbers, whose error is at most `deviation`.
   void add_product(double x, double y, double deviation);
-  /// All terms are known multiples of 2^`exponent`.
+  /// Says that all terms are known, and are multiples of 2^`exponent`.
   void set_quantum(int exponent) { quantum_ = exponent; }
   void set_inexact() { all_known_ = false; }
   Uncertain finish(const Accumulation& how) const;
@@ -105,16 +108,16 @@ class UncertainSum {
   bool exact_in(DType dtype, double total) const;
 
   Compensated value_;
-  double below_ = 0, above_ = 0;  // how far the exact sum may be off `value_`
+  double below_ = 0, above_ = 0;  // how far the exact sum may be below or above `value_`
   double magnitude_ = 0;          // sum |x|
   int64_t count_ = 0;
-  int64_t nonzero_products_ = 0;  // those that are not zero for certain
+  int64_t nonzero_products_ = 0;  // products that may be other than zero
   int quantum_ = std::numeric_limits<int>::max();
   bool nan_ = false, anything_ = false, plus_ = false, minus_ = false;
   bool all_known_ = true, has_products_ = false, may_be_negative_ = false;
 };
 
-/// Product of factors in any order.
+/// A product of factors in any order.
 class UncertainProduct {
  public:
   void multiply(const Uncertain& x);

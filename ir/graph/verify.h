@@ -1,4 +1,4 @@
-// verify.h — every way in which a Graph can be wrong.
+// verify.h — finds everything that is wrong with a Graph.
 #pragma once
 
 #include <vector>
