@@ -1,4 +1,5 @@
-// check.h — the rules that Tile IR and Kernel IR share, and the frame for the rules of each.
+// check.h — checks the rules that Tile IR and Kernel IR share. The checkers of both languages are
+// derived from it.
 //
 // Findings carry the number of their rule in docs/ir/languages.md, sections 3.4 and 4.4.
 #pragma once
@@ -26,7 +27,7 @@ inline constexpr Code kRegisterBudget{"register-budget", ErrorKind::InvalidArgum
                                       "A thread's values may take more registers than it has."};
 }  // namespace codes
 
-/// The finding that `statement` (null: the program as a whole) breaks the rule with that number.
+/// The finding that `statement` breaks the rule with this number. Null: the whole program does.
 Diagnostic broken_rule(const KernelCode& code, const Statement* statement, const char* rule,
                        const std::string& message);
 
@@ -55,8 +56,8 @@ class CodeChecker {
   virtual void check_kernel() {}
   virtual void check_type(const ValueType& type) = 0;
   virtual void check_row(const RowOp&) {}
-  /// Checks a statement of one of the languages only; false if the statement is not of this
-  /// language.
+  /// Checks a statement that only this language has. Returns false for a statement that it does not
+  /// know.
   virtual bool check_own(const Statement& statement) = 0;
   virtual void check_access(MemoryId, const std::vector<Expr>&, const Guard&, const ValueType&,
                             bool /*store*/) {}
@@ -75,12 +76,12 @@ class CodeChecker {
   bool axis_of(int64_t axis, const ValueType& type);
   void use(ValueId value);
   void check_index(const Expr& e, const ValueType* positions);
-  /// Checks the offsets of a part `to` of `from`, over symbols of static loops.
+  /// Checks the offsets, over symbols of static loops, at which `to` is a part of `from`.
   void check_offsets(const std::vector<Expr>& offsets, const ValueType& from, const ValueType& to);
   void check_condition(const Condition& condition, const ValueType* positions);
   void check_guard(const Guard& guard, const ValueType& type);
   void check_bounds(MemoryId memory, const std::vector<Expr>& at);
-  /// Notes the name of an on-chip memory object, and that it is visible from here on.
+  /// Notes the name of an on-chip memory object, which is visible from here on.
   void declare(MemoryId memory);
   void check_place(MemoryId memory, const std::vector<Expr>& at, const ValueType& type);
   void check_carried(const std::vector<std::pair<ValueId, ValueOperand>>& carried,
@@ -96,7 +97,7 @@ class CodeChecker {
   size_t phase_ = 0;
   size_t depth_ = 0;                            // depth of regions below the phase
   size_t branches_ = 0;                         // number of `if`s around
-  std::unordered_map<std::string, Expr> lets_;  // in terms of the symbols from which they were made
+  std::unordered_map<std::string, Expr> lets_;  // their values over the other symbols
 
  private:
   void check_symbols();
@@ -122,11 +123,11 @@ class CodeChecker {
   std::unordered_set<std::string> values_;   // visible, with %
   std::set<MemoryId> memories_;              // visible
   std::vector<SymbolBound> bounds_;          // of loop and grid symbols
-  int64_t copies_ = 1;  // copies of a statement, by the unrolled loops around it
+  int64_t copies_ = 1;  // copies of a statement that the unrolled loops around it make
 };
 
-/// "f32[8]" fits "f32[8, 1]"-like rows: every extent of `from` is that of `to` or 1, or it has
-/// none.
+/// Whether an operand of the type `from` broadcasts to `to`: every extent of `from` is that of `to`
+/// or 1, or `from` has no extents.
 bool broadcasts(const ValueType& from, const ValueType& to);
 
 }  // namespace braze

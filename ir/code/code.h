@@ -1,10 +1,10 @@
 // code.h — structured code: the statements, values and regions that Tile IR and Kernel IR share.
 //
 // Both languages are lists of phases over SSA values with structured control flow, index
-// expressions stated per element, and the elementwise table. They differ in what a value is (a
-// tile; lanes x register array) and in a few operations, so they share this representation, its
-// text, its common checks and the engine of its interpreter; ir/tile and ir/kernel add what is
-// theirs. docs/ir/languages.md defines the meaning of everything here.
+// expressions that are stated for each element, and the elementwise table. They differ in what a
+// value is (a tile, or lanes and a register array) and in a few operations. They therefore share
+// this representation, its text, its common checks and the engine of its interpreter; ir/tile and
+// ir/kernel add the rest. docs/ir/languages.md defines the meaning of everything here.
 #pragma once
 
 #include <cstdint>
@@ -34,15 +34,16 @@ using TensorMapId = Id<struct TensorMapTag>;
 using ChannelId = Id<struct ChannelTag>;
 using TokenId = Id<struct TokenTag>;
 
-/// dtype x lanes x extents. In Tile IR lanes is always 1 and the extents are the tile's; in Kernel
-/// IR the extents are those of the register array. No extents: a scalar (vector).
+/// The type of a value: dtype, lanes and extents. In Tile IR there is always 1 lane, and the
+/// extents are those of the tile. In Kernel IR the extents are those of the register array. Without
+/// extents it is a scalar, or a single vector.
 struct ValueType {
   DType dtype = DType::F32;
   int32_t lanes = 1;
   std::vector<int64_t> extents;
 
   size_t rank() const { return extents.size(); }
-  /// Elements of the register array or tile, lanes not counted.
+  /// The number of elements of the register array or tile. Lanes are not counted.
   int64_t count() const;
   /// "f32[14, 32]", "f32x16[4]", "boolx8".
   std::string to_string() const;
@@ -52,12 +53,12 @@ struct ValueType {
 struct Value {
   std::string name;  ///< without %; unique in the kernel
   ValueType type;
-  /// For pipelined Tile IR: where the elements lie, as written. A name alone means the layout with
-  /// that name.
+  /// In pipelined Tile IR, the layout as it is written. A name alone means the layout with that
+  /// name.
   std::optional<NamedLayout> layout = {};
 };
 
-/// A value or a literal whose dtype another operand fixes.
+/// A value, or a literal whose dtype follows from another operand.
 struct ValueOperand {
   ValueId value;
   DType dtype = DType::F32;  ///< of the literal
@@ -84,8 +85,8 @@ bool holds_always(const IndexComparison& comparison);
 /// A condition holds if all of these comparisons hold.
 using Condition = std::vector<IndexComparison>;
 
-/// Which elements of an access take place: a condition for each element, a bool value, the elements
-/// inside the tensor (others read 0), or all.
+/// Says which elements of an access are read or written: those for which a condition holds, those
+/// for which a bool value is true, those inside the tensor (others read 0), or all.
 struct Guard {
   Condition condition;
   ValueId mask;
@@ -100,7 +101,7 @@ enum class MemorySpace : uint8_t {
   Workspace,  ///< device memory private to the launch
   Local,      ///< `buffer` of Tile IR, `alloc local` of Kernel IR
   Shared,     ///< `alloc shared`: one object of a thread block
-  Field,      ///< of a channel: `%channel.field`, one in each slot
+  Field,      ///< a field of a channel, `%channel.field`, of which each slot has one
   Window,     ///< a `view` of a buffer or field
 };
 enum class Mode : uint8_t { In, Out, InOut };
@@ -121,7 +122,8 @@ struct Memory {
   int64_t swizzle = 0;    ///< bytes, of Local in pipelined Tile IR and Field: 0 (none), 32, 64, 128
 };
 
-/// How a tensor map, which the host encodes, sees a parameter: row-major, zero outside.
+/// A tensor map, which the host encodes. It sees a parameter as a row-major tensor, with zeros
+/// outside.
 struct TensorMap {
   std::string name;
   MemoryId memory = {};
@@ -140,7 +142,7 @@ struct Channel {
   std::vector<MemoryId> fields = {};  ///< named "channel.field"
 };
 
-/// Counters of turns; element `first` has been passed once when the roles begin.
+/// Counters of turns. Element `first` counts as passed once when the roles begin.
 struct TurnToken {
   std::string name;
   int64_t count = 1;
@@ -156,8 +158,8 @@ struct Region {
   std::vector<ValueOperand> yields;
 };
 
-// The operations. `results` and `location` are members of Statement; the types of results are in
-// the kernel.
+// The operations. The results and the location of an operation are members of Statement, and the
+// types of its results are in the kernel.
 
 struct LetOp {
   std::string symbol;
@@ -194,7 +196,7 @@ struct RowOp {
   ElementwiseOp op{};
   std::vector<ValueOperand> operands;
 };
-/// Over `axes` in order, or over the lanes (Kernel IR), or over the blocks of the cluster
+/// A fold over `axes` in order, over the lanes (Kernel IR), or over the blocks of the cluster
 /// (pipelined Tile IR).
 struct FoldOp {
   Monoid monoid{};
@@ -203,7 +205,7 @@ struct FoldOp {
   bool lanes = false;
   bool cluster = false;
 };
-/// Two results: the winning values and their indices.
+/// An arg-reduction, whose two results are the winning values and their indices.
 struct ArgFoldOp {
   bool is_max = true;
   ValueOperand values, indices;
@@ -289,7 +291,7 @@ struct WhileOp {
 
 // Kernel IR on a GPU only.
 
-/// The region is run by the warps [begin, end) of the block.
+/// The warps [begin, end) of the block run the region.
 struct RoleOp {
   std::string name;
   int64_t begin = 0, end = 0;
@@ -323,7 +325,7 @@ struct MapPlace {
   friend bool operator==(const MapPlace&, const MapPlace&) = default;
 };
 using InstructionOperand = std::variant<ValueOperand, Expr, Place, MapPlace>;
-/// A row of instructions.def. Its operand letters decide which alternatives stand where.
+/// A row of instructions.def. Its operand letters say which alternative each operand is.
 struct InstructionOp {
   Instruction instruction{};
   std::vector<InstructionOperand> operands = {};
@@ -360,7 +362,7 @@ struct ReleaseOp {
   ChannelId channel;
   Expr item;
 };
-/// Fills a field, in a put. Position symbols are over the field's extents.
+/// Fills a field, in a put. Position symbols run over the field's extents.
 struct CopyOp {
   MemoryId memory;
   std::vector<Expr> at;
@@ -383,16 +385,16 @@ struct WindowOp {
   std::vector<Expr> offsets = {};
 };
 struct StartDotOp {
-  ValueOperand a;          ///< a tile in registers, unless
-  MemoryId a_window = {};  ///< this is set
+  ValueOperand a;  ///< a tile in registers, unless `a_window` is set
+  MemoryId a_window = {};
   MemoryId b_window = {};
   ValueOperand c = {};
   int64_t contract_a = 1, contract_b = 0;
   bool tf32 = false;
-  bool fresh = false;         ///< the accumulator is taken as zero if
-  Condition fresh_when = {};  ///< this holds
+  bool fresh = false;  ///< the accumulator is taken as zero if `fresh_when` holds
+  Condition fresh_when = {};
 };
-/// Results are the operands. At most `pending` younger dots may still run.
+/// Its results are its operands. At most the `pending` youngest dots may still run after it.
 struct WaitDotOp {
   int64_t pending = 0;
   std::vector<ValueOperand> operands = {};
@@ -448,7 +450,7 @@ struct Phase {
   int64_t block = 0;         ///< threads of a block; 0: not for a GPU
   int64_t shared_bytes = 0;  ///< of a block
   int64_t registers = 0;     ///< a thread's at launch; 0: as many as the block leaves
-  // These also in pipelined Tile IR.
+  // Pipelined Tile IR has these too.
   std::string cluster;       ///< the symbol of the rank; empty: no cluster
   int64_t cluster_size = 1;  ///< blocks; an instance of the grid is a cluster
 };
@@ -460,7 +462,7 @@ struct KernelCode {
   /// Parameters first, in order, then workspaces, then buffers.
   std::vector<Memory> memories;
   std::vector<ValueId> scalar_parameters;  ///< in order
-  /// The order of the parameter list: memories and scalars as they were declared.
+  /// The parameters in the order in which they are declared: memories, scalars and tensor maps.
   std::vector<std::variant<MemoryId, ValueId, TensorMapId>> parameters;
   std::vector<TensorMap> tensor_maps;  ///< Kernel IR on a GPU
   std::vector<Value> values;
@@ -473,9 +475,9 @@ struct KernelCode {
   int64_t members = 1;
   // Tile IR for a GPU: sections 7 and 7.5.
   bool pipelined = false;
-  int64_t warps = 0;                 ///< of a block; 0: not said
+  int64_t warps = 0;                 ///< of a block; 0: not given
   int64_t cluster = 1;               ///< blocks of an instance of a plain program
-  int64_t registers = 0;             ///< at most, of a thread; 0: as many as the block leaves
+  int64_t registers = 0;             ///< the most of a thread; 0: as many as the block leaves
   std::vector<NamedLayout> layouts;  ///< of the program's tiles
   std::vector<Channel> channels;
   std::vector<TurnToken> tokens;
@@ -487,9 +489,9 @@ struct KernelCode {
   const TurnToken& operator[](TokenId id) const { return tokens[id.index]; }
 };
 
-/// Tile IR: docs/ir/languages.md section 3.
+/// A program in Tile IR: docs/ir/languages.md, section 3.
 struct TileProgram : KernelCode {};
-/// Kernel IR: sections 4 and 9.
+/// A kernel in Kernel IR: docs/ir/languages.md, sections 4 and 9.
 struct Kernel : KernelCode {};
 
 /// The symbol that stands for a value in index expressions: "%name", over its dtype's range.
@@ -501,12 +503,13 @@ Expr lane_symbol(int32_t lanes);
 Expr loop_symbol(std::string_view name, const Expr& low, const Expr& high, const Expr& step);
 Expr grid_symbol(std::string_view name, const Expr& extent);
 Expr let_symbol(std::string_view name, const Expr& value);
-/// "tid" of a block of so many threads and "rtid" of a role of so many warps.
+/// The symbols "tid" of a block with this number of threads, and "rtid" of a role with this number
+/// of warps.
 Expr thread_symbol(int64_t block);
 Expr role_thread_symbol(int64_t warps);
-/// "item" of a channel's `only`.
+/// The symbol "item" of a channel's `only`.
 Expr item_symbol();
-/// The types of a buffer, field or window whose extents are constant.
+/// The type of all elements of a buffer, field or window, whose extents are constant.
 ValueType memory_type(const Memory& memory);
 
 /// The type of a row's result: operands broadcast; `result` only for convert and bitcast.
@@ -520,8 +523,8 @@ std::vector<ValueType> instruction_types(const KernelCode& code, const Instructi
 /// Removes operations whose results nobody uses, including loads.
 void remove_dead_code(KernelCode& code);
 
-/// Appends statements to code under construction, with fresh names and derived types. The one way
-/// in which the compiler makes Tile IR and Kernel IR.
+/// Appends statements to code under construction, with new names and derived types. The compiler
+/// makes all Tile IR and Kernel IR in this way.
 class CodeBuilder {
  public:
   explicit CodeBuilder(KernelCode& code) : code_(code) {}
@@ -538,7 +541,7 @@ class CodeBuilder {
   /// A number that no other region of this builder has.
   uint64_t scope() const { return scopes_.back(); }
 
-  /// A name that no value, memory or symbol of the kernel has yet, made of `hint`.
+  /// A name that begins with `hint` and that no value, memory or symbol of the kernel has yet.
   std::string fresh_name(std::string_view hint);
   Expr fresh_symbol(std::string_view hint, Interval range, int64_t divisor = 1);
 
@@ -571,7 +574,7 @@ class CodeBuilder {
   std::vector<ValueId> instruction(Instruction instruction,
                                    std::vector<InstructionOperand> operands = {},
                                    int64_t columns = 0, DType dtype = DType::BF16);
-  /// Waits for `threads` threads at barrier `id`; 0 is the whole block's.
+  /// Waits for `threads` threads at barrier `id`. Barrier 0 is that of the whole block.
   void barrier(const Expr& id, int64_t threads);
   /// One of the shfl rows.
   ValueId shuffle(Instruction shuffle, ValueOperand value, const Expr& lane);
@@ -590,11 +593,11 @@ class CodeBuilder {
   void if_then(Condition condition, const std::function<void()>& then,
                const std::function<void()>& otherwise = nullptr);
 
-  /// Appends any statement; results get the given types. The base of all of the above.
+  /// Appends any statement. Its results get the given types. The functions above use this.
   std::vector<ValueId> append(StatementOp op, const std::vector<ValueType>& result_types,
                               std::string_view hint = "v", SourceLocation where = {});
 
-  /// A value without a statement of its own, such as a loop's carried value.
+  /// A value that no statement of its own makes, such as a loop's carried value.
   ValueId declare(std::string_view hint, ValueType type);
 
   KernelCode& code() { return code_; }

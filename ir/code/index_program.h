@@ -1,4 +1,4 @@
-// index_program.h — index expressions and conditions compiled for evaluation over whole arrays.
+// index_program.h — compiles index expressions, so that they can be evaluated for whole arrays.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace braze {
 
-/// What an index expression of an operation reads, besides uniform symbols.
+/// What an index expression of an operation can read.
 struct IndexContext {
   ValueType type;     ///< of the operation; position symbols refer to it
   char letter = 'd';  ///< of the position symbols: 'd', or 'e' beside `lane`
@@ -19,20 +19,21 @@ struct IndexContext {
   std::function<std::pair<const std::vector<uint64_t>*, ValueType>(const std::string&)> value;
 };
 
-/// Elements of `to` that read which element of `from`, lanes innermost; empty if each its own.
+/// For each element of `to`, lanes innermost, the element of `from` that it reads in a broadcast;
+/// empty if each element reads the element with its own number.
 std::vector<uint32_t> broadcast_map(const ValueType& from, const ValueType& to);
 
-/// a op b for the operations of an Expr; wraps, and a divisor below 1 gives 0.
+/// The result of an Expr's operation on a and b. It wraps, and a divisor below 1 gives 0.
 int64_t combine_indices(Expr::Kind kind, int64_t a, int64_t b);
-/// True for "lane" beside `letter` 'e', and for "<letter><axis>".
+/// Whether a name is a position symbol: "<letter><axis>", or "lane" if the letter is 'e'.
 bool is_position_symbol(const std::string& name, char letter);
-/// The position along `axis` of every element of `type`; the axis behind the last is the lane.
+/// The position along `axis` of every element of `type`. The axis after the last one is the lane.
 std::vector<int64_t> element_positions(const ValueType& type, size_t axis);
 
-/// Elements of `to` that read which element of `from`, for a transpose or slice.
+/// For each element of `to`, the element of `from` that it reads in a transpose or slice.
 std::vector<uint32_t> part_map(const ViewOp& view, const ValueType& from, const ValueType& to);
 
-/// A compiled expression. What depends on positions alone is computed when it is compiled.
+/// A compiled expression. Parts that depend only on positions are computed when it is compiled.
 class IndexProgram {
  public:
   IndexProgram() = default;
@@ -51,7 +52,7 @@ class IndexProgram {
     Form form = Form::Uniform;
     int64_t constant = 0;
     size_t slot = 0;
-    const std::vector<uint64_t>* value = nullptr;  // a gather's index
+    const std::vector<uint64_t>* value = nullptr;  // of a gather: the array of indices
     DType dtype = DType::I64;
     std::vector<uint32_t> map;
     std::vector<size_t> operands;

@@ -14,13 +14,13 @@ enum class Instruction : uint8_t {
 #undef INSTRUCTION
 };
 
-/// Who must reach an instruction together.
+/// The threads that have to reach an instruction together.
 enum class Meeting : uint8_t { Thread, Warp, Group };
 
 enum class InstructionResult : uint8_t { None, Bool, First, Tied, Fragment, Accumulator };
 
 struct InstructionInfo {
-  std::string_view text;      ///< with "{}" where the columns of a wgmma stand
+  std::string_view text;      ///< its name, with "{}" in place of the columns of a wgmma
   std::string_view operands;  ///< letters as in instructions.def
   Meeting meeting;
   InstructionResult result;

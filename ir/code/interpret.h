@@ -1,12 +1,12 @@
-// interpret.h — runs tile programs and kernels over host memory, and checks what they promise.
+// interpret.h — runs tile programs and kernels over host memory, and checks their promises.
 //
 // One engine serves both languages: a value is an array of elements, and a statement is compiled
 // once to a step over whole arrays. Machine rows have the meaning of ir/ops/machine_semantics.h,
 // other rows that of their bodies, and folds use the order of the language page. A tile program,
 // its kernel and the code made from it therefore agree bit for bit.
 //
-// Instances run one after the other, in order. Faults that other orders would show are found by
-// keeping, for every element, who read and wrote it in this phase.
+// Instances run one after the other, in order. To find faults that only other orders would show,
+// the engine notes, for every element, which instances read and wrote it in this phase.
 #pragma once
 
 #include <cstddef>
@@ -55,9 +55,9 @@ class CodeInterpreter {
 
   /// Runs all phases. `memories` are those of the tensor parameters in order; workspaces may
   /// follow, otherwise they are made. The memories of all members follow one another. `scalars` are
-  /// the size symbols in order, then the scalar
-  /// parameters, their bits zero-extended. Returns what was found, each statement and cause once,
-  /// in the order in which it happened; then results mean nothing.
+  /// the size symbols in order, then the scalar parameters, with their bits zero-extended. Returns
+  /// the findings in the order in which they happened, one for each statement and cause. If there
+  /// are any, the results have no meaning.
   std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories,
                               std::span<const int64_t> scalars);
 
@@ -67,8 +67,8 @@ class CodeInterpreter {
   const std::unique_ptr<Engine> engine_;
 };
 
-/// Calls `run` with the memories of each member of a kernel, until there are findings. Members that
-/// would depend on each other are a finding too.
+/// Calls `run` with the memories of each member of a kernel, until there are findings. It is also a
+/// finding if members depend on each other.
 std::vector<Diagnostic> run_members(
     const KernelCode& code, std::span<const std::span<std::byte>> memories,
     const std::function<std::vector<Diagnostic>(std::span<const std::span<std::byte>>)>& run);
@@ -79,15 +79,14 @@ struct BrokenRule {
   std::string rule;  ///< "P10"
   std::string message;
 };
-/// Runs the control and index expressions of a pipelined program, without its values, for the given
-/// sizes: three instances of each phase, and a few thousand steps of each copy. Loaded values must
-/// not decide about statements that others wait for (see has_protocol).
+/// Runs the control flow and index expressions of a pipelined program, without its values, for the
+/// given sizes: three instances of each phase, and a few thousand steps of each copy. Loaded values
+/// must not decide whether statements run for which others wait (see has_protocol).
 std::vector<BrokenRule> run_skeleton(const KernelCode& code, std::span<const int64_t> sizes);
-/// True for the statements by which copies of roles depend on each other, and for those around
-/// them.
+/// Whether a statement is one by which copies of roles depend on each other, or contains one.
 bool has_protocol(const Statement& statement);
 
-/// Compiles and runs.
+/// Compiles a program for interpretation and runs it.
 std::vector<Diagnostic> run_code(const KernelCode& code,
                                  std::span<const std::span<std::byte>> memories,
                                  std::span<const int64_t> scalars);

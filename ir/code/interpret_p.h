@@ -1,14 +1,15 @@
-// interpret_p.h — the engine: every statement becomes a closure over arrays that are allocated
-// once. Private to the interpreter; what pipelined programs add is in interpret_pipelined.cpp.
+// interpret_p.h — the engine of the interpreter: every statement becomes a closure over arrays that
+// are allocated once. Private to the interpreter. interpret_pipelined.cpp has the statements of
+// pipelined programs.
 //
 //   value(v)       the elements of value v, lanes innermost, as bits
 //   symbols_[s]    the uniform symbols: sizes, grid and loop variables, lets
-//   memory(m)      where memory m lies, and who touched which element of it
+//   memory(m)      where memory m lies, and which instances accessed which element
 //
-// An instance of a plain program is one sequential program. One of a pipelined program has many,
-// the copies of its roles, each with values, symbols and buffers of its own: a *context*, in which
-// the role's statements are compiled anew. Regions are entered through an explicit stack, so that
-// a copy can stop at a step that has to wait and others go on.
+// An instance of a plain program is one sequential program. An instance of a pipelined program has
+// many, the copies of its roles. Each copy has its own values, symbols and buffers: a *context*, in
+// which the role's statements are compiled again. Regions are entered through an explicit stack, so
+// that a copy can stop at a step that has to wait, and others continue.
 #pragma once
 
 #include <algorithm>
@@ -132,12 +133,12 @@ class CodeInterpreter::Engine {
     size_t next = 0;
     const std::function<bool()>* again = nullptr;
   };
-  // One sequential program: an instance, or a copy of a role in an instance. The accesses since it
-  // last told others what it did are known under one number.
+  // One sequential program: an instance, or a copy of a role in an instance. All accesses since it
+  // last signalled others have the same number.
   struct Thread {
     uint32_t number = 0;
     std::unordered_set<uint32_t>
-        ordered;  // numbers that are known to be finished for everything that this one may see
+        ordered;  // numbers whose accesses are known to come before those of this thread
     std::vector<Activation> stack;
     bool waits = false;  // the step must be tried again
     uint64_t steps = 0;
@@ -293,7 +294,7 @@ class CodeInterpreter::Engine {
       extents.push_back(extent.scalar(symbols_));
       count *= std::max<int64_t>(extents.back(), 0);
     }
-    // The skeletons of the first instance, the last, and one between them.
+    // A skeleton runs the first instance, the last one, and one between them.
     const int64_t step = skeleton_ ? std::max<int64_t>((count - 1) / 2, 1) : 1;
     for (int64_t i = 0; i < count && findings_.size() < kMostFindings; i += step) {
       int64_t rest = i;
@@ -373,8 +374,7 @@ class CodeInterpreter::Engine {
   // -----------------------------------------------------------------
 
   size_t new_slot(const std::string& name) {
-    slots_[name] = symbols_.size();  // a later symbol with the same name takes the place of one
-                                     // that is out of scope
+    slots_[name] = symbols_.size();  // replaces a symbol of that name that is out of scope
     symbols_.push_back(0);
     return symbols_.size() - 1;
   }
@@ -410,7 +410,7 @@ class CodeInterpreter::Engine {
       return c.holds(c.left.scalar(symbols_), c.right.scalar(symbols_));
     });
   }
-  // Clears the elements where the condition does not hold.
+  // Clears `active` for elements for which the condition does not hold.
   void narrow(const std::vector<Comparison>& condition, std::vector<uint8_t>& active) const {
     for (const Comparison& c : condition) {
       const std::vector<int64_t>&a = c.left.array(symbols_), &b = c.right.array(symbols_);
@@ -448,7 +448,8 @@ class CodeInterpreter::Engine {
   ValueType type_of(const ValueOperand& operand) const {
     return operand.is_literal() ? ValueType{operand.dtype, 1, {}} : code_[operand.value].type;
   }
-  // Values of the context that is being compiled. Scalar parameters are shared by all.
+  // The number of a value in the context that is being compiled. All contexts share scalar
+  // parameters.
   size_t value_index(ValueId id) const {
     const auto& shared = code_.scalar_parameters;
     const bool own = std::find(shared.begin(), shared.end(), id) == shared.end();
@@ -591,7 +592,7 @@ class CodeInterpreter::Engine {
     }
   }
 
-  // True if what instance `other` did in this phase is not known to come before.
+  // Whether it is not known that the accesses of `other` in this phase come before this one.
   bool unordered(uint32_t other) const {
     return other > base_ && other != thread_->number && !thread_->ordered.contains(other);
   }
@@ -677,7 +678,7 @@ class CodeInterpreter::Engine {
     };
   }
 
-  // Outer, folded and inner extents of an axis; the lanes are the axis behind the last.
+  // The extents outside, along and inside of an axis. The lanes are the axis after the last one.
   static std::array<size_t, 3> split(const ValueType& type, size_t axis) {
     std::vector<int64_t> extents = type.extents;
     extents.push_back(type.lanes);
@@ -861,7 +862,7 @@ class CodeInterpreter::Engine {
     return moved(op.operand, s, part_map(op, from, to));
   }
 
-  // At offsets over loop variables.
+  // A slice at offsets over loop variables.
   Step sliced(const ViewOp& op, const Statement& s) {
     const ValueType &from = type_of(op.operand.value), &to = type_of(s.results[0]);
     std::vector<IndexProgram> offsets;
@@ -886,8 +887,8 @@ class CodeInterpreter::Engine {
     };
   }
 
-  // What leaves a region: copied aside first, since an operand may be another's target. In flight
-  // stays in flight.
+  // Assigns the values that leave a region. They are copied aside first, because one operand may be
+  // the target of another. A value in flight stays in flight.
   Step assign(const std::vector<ValueOperand>& from, const std::vector<ValueId>& to) {
     struct Move {
       Source from;
@@ -918,7 +919,7 @@ class CodeInterpreter::Engine {
       }
     };
   }
-  // The dot that makes the value, numbered from 1 in its copy; 0 if it is known to be done.
+  // The number, from 1 in its copy, of the dot that makes the value; 0 if it is known to be done.
   int64_t& flight(ValueId id) { return flight_[value_index(id)]; }
   template <class Op>
   static std::pair<std::vector<ValueId>, std::vector<ValueOperand>> carried(const Op& op) {
@@ -1014,8 +1015,9 @@ class CodeInterpreter::Engine {
     };
   }
 
-  // What others may learn of at this moment: what this one did and knows. What a copy of a role
-  // does from now on has a new number; instances keep theirs over block barriers.
+  // The numbers of the accesses that others may rely on when this thread signals them: its own and
+  // those that it knows. Later accesses of a copy of a role get a new number; instances keep theirs
+  // over block barriers.
   std::unordered_set<uint32_t> told() {
     std::unordered_set<uint32_t> out = thread_->ordered;
     out.insert(thread_->number);
@@ -1026,8 +1028,8 @@ class CodeInterpreter::Engine {
     return out;
   }
 
-  // The value before, at a place where instances meet: all that arrived earlier is ordered before
-  // this instance now.
+  // Updates an element at which instances meet, and returns its value before. With `orders`, the
+  // accesses of all that arrived earlier now come before those of this instance.
   template <class Update>
   uint64_t meet(Access& access, bool orders, const Update& update) {
     MemoryState& memory = *access.memory;
@@ -1062,7 +1064,7 @@ class CodeInterpreter::Engine {
           meet(*access, true, [&](uint64_t old) { return old == last ? 0 : old + 1; });
       out[0] = before == last;
       if (out[0]) return;
-      // Only the last may rely on what the others did.
+      // Only the last arrival may rely on what the others did.
       thread_->ordered = known;
       thread_->ordered.insert(number);
     };
@@ -1177,7 +1179,7 @@ class CodeInterpreter::Engine {
 
   const KernelCode& code_;
   const bool skeleton_;
-  // By context, then by the number in the program.
+  // By context, and in it by the number in the program.
   std::vector<Bits> values_;
   std::vector<int64_t> flight_;
   std::vector<MemoryState> memories_;

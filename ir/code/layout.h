@@ -1,5 +1,5 @@
-// layout.h — which thread and register of a GPU block holds each element of a tile: section 7.3 of
-// docs/ir/languages.md.
+// layout.h — layouts, which say which thread and register of a GPU block holds each element of a
+// tile: section 7.3 of docs/ir/languages.md.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct Digit {
   friend bool operator==(const Digit&, const Digit&) = default;
 };
 
-/// Mixed-radix digits of each axis, the most significant first. Their extents multiply to the
-/// axis's; an axis of extent 1 has none.
+/// The mixed-radix digits of each axis, the most significant first. Their extents multiply to the
+/// extent of the axis; an axis of extent 1 has no digits.
 struct Layout {
   std::vector<std::vector<Digit>> axes;
 
@@ -36,15 +36,15 @@ struct NamedLayout {
   friend bool operator==(const NamedLayout&, const NamedLayout&) = default;
 };
 
-/// Threads of a block in the order of their numbers: a lane digit of stride s steps by s threads,
-/// a warp digit by 32 s.
+/// Threads of a block are numbered warp by warp: a lane digit of stride s steps by s threads, and a
+/// warp digit by 32 s.
 inline constexpr int64_t kWarpThreads = 32;
 bool is_thread_digit(const Digit& digit);
-/// The number of a digit among threads, or among the blocks of a cluster.
+/// Whether a digit spreads elements over threads, or over the blocks of a cluster.
 bool is_spread(const Digit& digit);
 int64_t thread_stride(const Digit& digit);
 
-/// Gives the register digits dense strides, in the order of their present strides.
+/// Renumbers the registers without gaps, in the order of the digits' present strides.
 void renumber_registers(Layout& layout);
 
 /// A digit that is an axis of a thread's array, and its place in the tile's index.
@@ -54,34 +54,36 @@ struct RegisterDigit {
   int64_t extent = 1;
   friend bool operator==(const RegisterDigit&, const RegisterDigit&) = default;
 };
-/// The digits, the greatest stride first.
+/// The register digits, the greatest stride first.
 std::vector<RegisterDigit> register_digits(const Layout& layout);
 
-/// Where the accumulator of m64 x `columns` lies, and an operand of 16-bit elements (tf32: of 32
-/// bits) in registers whose contracted axis has `depth` elements: section 7.3.
+/// The layout of the accumulator of m64 x `columns`; and the layout of an operand in registers,
+/// with 16-bit elements (for tf32, 32-bit ones), whose contracted axis has `depth` elements. See
+/// section 7.3.
 Layout accumulator_layout(int64_t columns);
 Layout dot_operand_layout(int64_t depth, bool tf32);
 
-/// A tile of `extents` spread over a block: axis k over threads[k] of its threads, the last axis
-/// fastest, `vector` neighbours along the last axis in one thread; then the last axis over the
-/// blocks of a cluster; what is left goes to registers, outermost. Extents that are short of that
-/// use fewer neighbours, then fewer threads, then fewer blocks.
-/// Extents and counts of threads and blocks are multiples of the powers of two they use.
+/// A layout that spreads a tile of `extents` over a block. Axis k runs over threads[k] threads, the
+/// last axis fastest, with `vector` neighbours along the last axis in one thread. Then the last
+/// axis runs over the blocks of a cluster. What is left of an axis goes to registers, outermost.
+/// Shorter extents use fewer neighbours, then fewer threads, then fewer blocks. Extents, and the
+/// numbers of threads and blocks, must be multiples of the powers of two that are used.
 Layout spread(const std::vector<int64_t>& extents, const std::vector<int64_t>& threads,
               int64_t vector, int64_t cluster = 1);
 
-/// A tile of rows x columns over rows x columns of threads, `vector` neighbours along the columns
-/// in each. A warp is 4 x 8 threads, row neighbours beside each other in its order: then each half
-/// of a warp that reads 16 bytes of every thread's row, or columns, reads 128 different bytes at
-/// most.
+/// A layout that spreads a tile of rows x columns over rows x columns of threads, with `vector`
+/// neighbours along the columns in each thread. A warp has 4 x 8 threads, and neighbours along the
+/// rows have neighbouring numbers. If each thread reads 16 bytes of its row, or of its columns,
+/// half a warp then reads at most 128 different bytes.
 Layout product_layout(const std::vector<int64_t>& extents, const std::vector<int64_t>& threads,
                       int64_t vector);
 
-/// `spread` with the threads dealt out by extents, the last axis first.
+/// `spread` with numbers of threads that follow from the extents, the last axis first.
 Layout default_layout(const std::vector<int64_t>& extents, int64_t threads);
 
-/// The layout of a tile in a plain program: the first of `defined` that has its extents, except
-/// where the tile's is 1, whose digits are dropped; if there is none, the default.
+/// The layout of a tile in a plain program: the first of `defined` that has its extents. Where an
+/// extent of the tile is 1, the layout may have any extent, and its digits are dropped. If no
+/// layout fits, it is the default layout.
 Layout layout_of(const std::vector<NamedLayout>& defined, const std::vector<int64_t>& extents,
                  int64_t threads);
 

@@ -1,4 +1,4 @@
-// layout_text.h — layouts as text; Layout::to_string writes them.
+// layout_text.h — reads the text of layouts, which Layout::to_string writes.
 #pragma once
 
 #include "ir/code/layout.h"

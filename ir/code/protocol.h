@@ -1,7 +1,7 @@
-// protocol.h — the rules between the copies of the roles of one instance: the state of channels,
-// tokens, dots and stores of a pipelined phase, and the rules P4, P7, P9 to P14, P16, P17 and P19
-// of docs/ir/languages.md. The interpreter runs it with values, and the verifier with the skeletons
-// of the roles.
+// protocol.h — checks the rules between the copies of the roles of one instance. It keeps the state
+// of channels, tokens, dots and stores of a pipelined phase, and checks the rules P4, P7, P9 to
+// P14, P16, P17 and P19 of docs/ir/languages.md. The interpreter uses it when it runs a program
+// with values, and the verifier when it runs the skeletons of the roles.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace braze {
 
-/// Copies that all blocks of a cluster make in the same way, because their place does not depend on
-/// the rank. They are multicast (10.3 of the language page). Control flow around them is not
+/// The copies that are equal in all blocks of a cluster, because their place does not depend on the
+/// rank. They are multicast (10.3 of the language page). Control flow around them is not
 /// considered.
 std::set<const CopyOp*> replicated_copies(const Phase& phase);
 
@@ -54,7 +54,7 @@ class Protocol {
 
   // Functions that return a bool return false if the copy has to wait. They are called again then.
   bool put(size_t copy, ChannelId channel, int64_t item);
-  void fill(size_t copy, ChannelId channel, int64_t item);  ///< all of the put's copies are made
+  void fill(size_t copy, ChannelId channel, int64_t item);  ///< the put has made all its copies
   bool get(size_t copy, ChannelId channel, int64_t item);
   void release(size_t copy, ChannelId channel, int64_t item);
   void expect_held(size_t copy, ChannelId channel, int64_t item);
@@ -62,16 +62,16 @@ class Protocol {
   bool take(size_t copy, TokenId token, int64_t element, int64_t item);
 
   using Item = std::pair<ChannelId, int64_t>;
-  /// The number of the dot, from 1 in its copy.
+  /// Starts a dot, and returns its number, which is counted from 1 in its copy.
   int64_t start_dot(size_t copy, std::vector<Item> reads);
   void wait_dots(size_t copy, int64_t pending);
   bool in_flight(size_t copy, int64_t dot) const { return dot > copies_[copy].settled; }
-  /// `value` is read. It comes from the dot numbered `dot`, or from none if that is 0.
+  /// `value` is about to be read. The dot with the number `dot` makes it; 0: no dot does.
   void expect_settled(size_t copy, int64_t dot, ValueId value);
 
   void start_store(size_t copy, ChipRange range);
   void wait_stores(size_t copy, int64_t pending);
-  void expect_free(size_t copy, const ChipRange& range);  ///< about to be stored to
+  void expect_free(size_t copy, const ChipRange& range);  ///< the range is about to be stored to
 
   /// All blocks of the cluster meet at a reduction; `arrive` gets its number at the first call.
   bool meet(size_t copy, const std::function<void(int64_t)>& arrive);
@@ -81,7 +81,7 @@ class Protocol {
   void stuck();  ///< no copy can move
 
  private:
-  // For each copy, how many of its events are known.
+  // For each copy, the number of its events that are known.
   using Clock = std::vector<int64_t>;
   struct Receipt {
     const Statement* by = nullptr;
@@ -96,7 +96,7 @@ class Protocol {
     std::map<size_t, Receipt> receipts;  // by copy
   };
   struct ChannelState {
-    /// The item that was in the slot of `item`, a number that a text may have chosen.
+    /// The item that was in the slot before `item`. The text may have chosen any number for `item`.
     auto before(int64_t item, int64_t depth) const {
       const bool is_first = item < std::numeric_limits<int64_t>::min() + depth;
       return is_first ? items.end() : items.find(item - depth);
@@ -107,7 +107,7 @@ class Protocol {
   };
   struct TurnState {
     const Statement* by = nullptr;
-    int64_t passed = -1, taken = -1;  // the last items
+    int64_t passed = -1, taken = -1;  // the items that were passed and taken last
     std::optional<size_t> passer, taker;
     int64_t take_event = 0;
     Clock knows, turns;  // of the passer
@@ -120,15 +120,15 @@ class Protocol {
   struct CopyState {
     int64_t events = 0;
     Clock knows;
-    Clock turns;  // the gets, passes and takes that its own order puts before it (P19)
-    std::map<ChannelId, int64_t> got, released;  // the last items
+    Clock turns;  // the events that chains of its own gets, passes and takes put before it (P19)
+    std::map<ChannelId, int64_t> got, released;  // the items that it got and released last
     std::deque<Dot> dots;                        // dots that may still run
     int64_t started = 0, settled = 0;
     std::deque<ChipRange> stores;  // stores that may still read
     int64_t meetings = 0;
     bool meets = false, ended = false;
     const Statement* waits_at = nullptr;
-    std::optional<Item> waits_for;  // a get
+    std::optional<Item> waits_for;  // the item of a get that waits
   };
   struct Meeting {
     Clock knows;
@@ -136,7 +136,7 @@ class Protocol {
   };
   using MeetingKey = std::pair<std::pair<const CopiesOp*, int64_t>, int64_t>;
 
-  /// Makes the message only if there is something to report.
+  /// Reports a broken rule unless `holds`. The message is made only in that case.
   template <class Message>
   void expect(bool holds, const char* rule, const Message& message) {
     if (!holds) report_(statement_, rule, message());

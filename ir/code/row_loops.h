@@ -10,8 +10,8 @@
 
 namespace braze {
 
-/// A machine row over arrays. Equal to machine_function element by element; the frequent rows on
-/// f32 have loops of their own.
+/// A machine row over arrays. Its results are those of machine_function for each element; frequent
+/// rows on f32 have their own loops.
 class RowLoop {
  public:
   RowLoop() = default;
@@ -25,11 +25,11 @@ class RowLoop {
   MachineFunction function_ = nullptr;
 };
 
-/// Folds the middle one of three axes by the order of the language page; `x` shrinks to the result.
+/// Folds the middle one of three axes in the order of the language page. `x` becomes the result.
 void fold_middle(std::vector<uint64_t>& x, size_t outer, size_t n, size_t inner,
                  const RowLoop& combine);
 
-/// Any row as a straight line of machine rows: a math or formula row by its body.
+/// Any row as a straight line of machine rows. A math or formula row becomes its body.
 class RowProgram {
  public:
   RowProgram(ElementwiseOp op, const std::vector<DType>& operands, DType result);

@@ -1,5 +1,5 @@
-// text.h — Tile IR and Kernel IR as text, exact both ways; the grammar is
-// docs/ir/languages.md sections 3.1 and 4.1.
+// text.h — Tile IR and Kernel IR as text, exact both ways. docs/ir/languages.md has the grammar, in
+// sections 3.1 and 4.1.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// walk.h — what a statement reads: its operands and index expressions, without those of nested
-// regions.
+// walk.h — finds what a statement reads: its operands and index expressions, without those of
+// nested regions.
 #pragma once
 
 #include <functional>
@@ -18,14 +18,14 @@ void for_each_value_id(Statement& statement, const std::function<void(ValueId&)>
 void for_each_expr(const Statement& statement, const std::function<void(const Expr&)>& visit);
 /// The same, to replace them.
 void for_each_expr(Statement& statement, const std::function<void(Expr&)>& visit);
-/// Calls `visit` for every memory object that is read, written or looked into.
+/// Calls `visit` for every memory object that is read, written or viewed.
 void for_each_memory(const Statement& statement, const std::function<void(MemoryId)>& visit);
 /// The same, to replace them.
 void for_each_memory(Statement& statement, const std::function<void(MemoryId&)>& visit);
 /// The regions inside, in order.
 std::vector<Region*> regions_of(Statement& statement);
 std::vector<const Region*> regions_of(const Statement& statement);
-/// True if the statement does something besides making its results.
+/// Whether the statement does anything else than make its results.
 bool has_effect(const Statement& statement);
 
 }  // namespace braze

@@ -3,16 +3,16 @@
 // An Expr is an immutable value in canonical form: a sum of integer multiples of products of atoms,
 // where an atom is a symbol, floordiv, mod, min or max. Two equal canonical forms are equal
 // expressions, so `==` is structural. All arithmetic is exact in the mathematical integers as long
-// as every value met fits 64 bits; floordiv and mod round towards minus infinity and their divisor
+// as every value fits in 64 bits; floordiv and mod round towards minus infinity, and their divisor
 // is positive.
 //
-// A symbol carries its range, a known divisor of its values and, if it is an index into a symbolic
-// extent, that extent. So every question ("is this a multiple of 16?", "does it fit 32 bits?", "is
-// it within the tensor?") needs the expression alone.
+// A symbol has its range, a known divisor of its values and, if it is an index into a symbolic
+// extent, that extent. So every question ("is this a multiple of 16?", "does it fit in 32 bits?",
+// "is it within the tensor?") can be answered from the expression alone.
 //
-// Simplification is sound for every value that the symbols may take, under the premise that every
-// divisor is positive there. It is not complete: equal functions may keep different forms, and
-// "not proven" means nothing. What it does know is listed in expr.cpp.
+// Simplification is sound for all values of the symbols for which every divisor is positive. It is
+// not complete: equal functions may keep different forms, and if something is not proven, it may
+// still be true. expr.cpp lists the rules.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ inline constexpr Code kIndexTooLarge{
     "An index expression has too many terms or is nested too deeply."};
 }  // namespace codes
 
-/// The integers from `min` to `max`, both included. Saturates at the limits of int64_t, which then
-/// stand for "unbounded".
+/// The integers from `min` to `max`, both included. Arithmetic saturates at the limits of int64_t,
+/// which stand for "unbounded".
 struct Interval {
   int64_t min = INT64_MIN;
   int64_t max = INT64_MAX;
@@ -73,10 +73,11 @@ class Expr {
   /// The value, if this is a constant.
   std::optional<int64_t> as_constant() const;
   bool is_constant(int64_t value) const { return as_constant() == value; }
-  /// Only for Kind::Symbol.
+  /// The name of a symbol. Only for Kind::Symbol.
   const std::string& symbol_name() const;
-  /// Sum: the terms (constant last). Product: the factors (constant first). FloorDiv, Mod: value
-  /// and divisor. Min, Max: the alternatives. Empty for constants and symbols.
+  /// The terms of a Sum (the constant last), the factors of a Product (the constant first), the
+  /// value and the divisor of FloorDiv and Mod, or the alternatives of Min and Max. Empty for
+  /// constants and symbols.
   std::span<const Expr> operands() const;
 
   /// The tightest interval that the analysis can prove.
@@ -89,8 +90,8 @@ class Expr {
   std::vector<std::string> symbols() const;
   bool uses(std::string_view symbol) const;
 
-  /// The value under `lookup`, which gives a value for every symbol. Traps (Internal) on overflow
-  /// and on a divisor below 1.
+  /// The value, where `lookup` gives the value of every symbol. Overflow and a divisor below 1 are
+  /// internal errors.
   int64_t evaluate(const std::function<int64_t(std::string_view)>& lookup) const;
   /// This expression with symbols replaced, canonical again. Symbols without a replacement stay,
   /// with the replacements made in their extent.
@@ -105,7 +106,7 @@ class Expr {
   uint64_t hash() const;
 
   friend bool operator==(const Expr& a, const Expr& b);
-  /// A total order of no meaning, for sorting.
+  /// A total order without meaning, for sorting.
   friend bool operator<(const Expr& a, const Expr& b);
 
   struct Node;  // expr_p.h
@@ -131,12 +132,12 @@ Expr ceildiv(const Expr& a, const Expr& b);
 inline Expr& operator+=(Expr& a, const Expr& b) { return a = a + b; }
 inline Expr& operator*=(Expr& a, const Expr& b) { return a = a * b; }
 
-/// What interval analysis can say about `a < b`: yes, no, or neither.
+/// Whether `a < b`, if interval analysis can decide it.
 std::optional<bool> proves_less(const Expr& a, const Expr& b);
 /// True only if `a <= b` for all values of the symbols.
 bool proves_at_most(const Expr& a, const Expr& b);
 
-/// What a caller knows about a symbol beyond its range: `min <= name <= max`.
+/// A bound that a caller knows for a symbol besides its range: `min <= name <= max`.
 struct SymbolBound {
   std::string name;
   Expr min;
@@ -150,13 +151,12 @@ bool proves_in_bounds(const Expr& index, const Expr& extent,
 
 /// Reads an expression; `lookup` gives the meaning of each name or fails.
 /// Grammar: + - * and parentheses, `floordiv(a, b)`, `ceildiv(a, b)`, `mod(a, b)`, `min(a, b)`,
-/// `max(a, b)` (also of more alternatives), integers, names, %names (looked up with
-/// the %). Depth is limited. Reading what
-/// `to_string` wrote gives the same expression.
+/// `max(a, b)` (also of more alternatives), integers, names, %names (looked up with the %). The
+/// depth is limited. Reading the text that `to_string` wrote gives the same expression.
 Expr parse_expr(Scanner& scanner, const std::function<Expr(std::string_view)>& lookup);
 
-/// Whether `name` cannot be that of a size: it is a word of the languages, a position in them (d0,
-/// e1, lane, tid ...), or has a dot, as names have that the compiler makes.
+/// Whether `name` cannot be the name of a size, because it is a word of the languages or a position
+/// symbol (d0, e1, lane, tid ...), or has a dot, as names that the compiler makes.
 bool is_reserved_symbol(std::string_view name);
 
 }  // namespace braze

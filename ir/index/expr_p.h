@@ -14,7 +14,7 @@ namespace braze {
 
 /// An immutable node with everything that the analysis knows about it.
 struct Expr::Node {
-  /// What occurs in the expression. Each flag is a reason for the prover to look closer.
+  /// What occurs in the expression. Each flag tells the prover to try further methods.
   enum Flag : uint8_t {
     kDivision = 1,  // floordiv, mod
     kChoice = 2,    // min, max
@@ -31,7 +31,7 @@ struct Expr::Node {
   Interval range;
   uint64_t hash = 0;
   std::string name;            // Symbol
-  std::vector<Expr> operands;  // as Expr::operands
+  std::vector<Expr> operands;  // those of Expr::operands
   Expr rest{nullptr};          // Product with a coefficient: the product without it
   Expr extent{nullptr};        // Symbol: the symbolic extent, if it has one
 };
@@ -58,7 +58,7 @@ struct Linear {
   Linear() = default;
   explicit Linear(const Expr& e);
 
-  /// Adds `scale * e`. False if a coefficient overflows; the sum is then spoilt.
+  /// Adds `scale * e`. Returns false if a coefficient overflows; the sum is then useless.
   [[nodiscard]] bool try_add(const Expr& e, int64_t scale = 1);
   /// The same, but fails with kIndexOverflow.
   void add(const Expr& e, int64_t scale = 1);
@@ -96,7 +96,7 @@ inline std::span<const Expr> factors(const Expr& base) {
 /// Three-way structural comparison.
 int compare(const Expr& a, const Expr& b);
 
-// A hostile text could ask for any amount of work. Index maps need a fraction of this.
+// A malicious text could demand any amount of work. Index maps need only a fraction of this.
 inline constexpr size_t kMaxTerms = 2048;
 
 [[noreturn]] void fail_overflow();
@@ -108,7 +108,8 @@ int64_t gcd(int64_t a, int64_t b);
 /// A divisor of all values `a * b`, given divisors of the values `a` and `b`.
 int64_t product_divisor(int64_t a, int64_t b);
 
-/// Completes a node (hash, size, flags and depth of its operands, ends of the range) and wraps it.
+/// Completes a node (its hash, size, flags, depth and the ends of its range), and makes an Expr of
+/// it.
 Expr make(Expr::Node&& n);
 /// A product of atoms, given in order.
 Expr make_product(std::vector<Expr> atoms);
@@ -126,7 +127,7 @@ std::optional<Expr> divide_exactly(const Expr& a, const Expr& d);
 /// The largest single term that divides both `coefficient * base` and the single term `d`.
 Expr common_factor(int64_t coefficient, const Expr& base, const Expr& d);
 
-/// Adds `scale * a * b` term by term, without building the product. False on overflow.
+/// Adds `scale * a * b` term by term, without building the product. Returns false on overflow.
 [[nodiscard]] bool try_add_product(Linear& sum, const Expr& a, const Expr& b, int64_t scale);
 
 /// Symbolic bounds that a proof may use besides the symbols' own.

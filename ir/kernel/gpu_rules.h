@@ -1,5 +1,4 @@
-// gpu_rules.h — the rules for kernels for GPUs besides the rules of all kernels: G1 to G9 of
-// docs/ir/languages.md.
+// gpu_rules.h — checks the rules that only kernels for GPUs have: G1 to G9 of docs/ir/languages.md.
 #pragma once
 
 #include <vector>
@@ -9,8 +8,8 @@
 
 namespace braze {
 
-/// The findings of a kernel whose names and index expressions are sound; the register estimates
-/// that go over their budget go to `notes`.
+/// The findings of a kernel whose names and index expressions are sound. Estimates of registers
+/// that are over the budget go to `notes`.
 std::vector<Diagnostic> check_gpu_rules(const KernelCode& kernel, std::vector<Diagnostic>& notes);
 
 }  // namespace braze

@@ -1,12 +1,14 @@
-// ordering.h — who knows that what happened before: the clocks by which the simulator finds races.
+// ordering.h — the clocks by which the simulator finds races: they say which accesses a thread
+// knows to have happened before.
 //
-// Everything that touches memory is an *agent*: a warp, or something asynchronous (the copies that
-// complete on one mbarrier, the groups of one warp group's wgmma, a thread's bulk stores). An
-// agent's accesses carry a stamp that grows. Threads learn of accesses through barriers; two
-// accesses of one place, one a store, race if neither thread has learnt of the other.
+// Everything that accesses memory is an *agent*: a warp, or something asynchronous (the copies that
+// complete on one mbarrier, the groups of one warp group's wgmma, a thread's bulk stores). The
+// accesses of an agent have stamps that grow. Threads learn about accesses through barriers. Two
+// accesses to one place, one of them a store, are a race if the later one's thread does not know
+// about the earlier one.
 //
-// A warp's epoch counts the times that its lanes met; in between the lanes know nothing of each
-// other. `sub` counts what lanes alone release in an epoch.
+// A warp's epoch counts the times that its lanes met. Between two meetings, the lanes know nothing
+// about each other. `sub` counts the releases of single lanes in an epoch.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +20,7 @@
 namespace braze {
 
 struct Stamp {
-  uint32_t run = 0;  ///< the cluster, in order of running, from 1; 0: nobody
+  uint32_t run = 0;  ///< the number of the cluster, in the order in which they run, from 1; 0: none
   uint32_t epoch = 0;
   uint32_t sub = 0;
   uint16_t agent = 0;
@@ -30,17 +32,17 @@ struct Stamp {
 /// A set of accesses that are known to have happened.
 class Knowledge {
  public:
-  /// All that `agent` did up to and with `epoch`.
+  /// Learns about everything that `agent` did up to the end of `epoch`.
   void learn(uint16_t agent, uint32_t epoch);
-  /// What these lanes of a warp did up to this moment.
+  /// Learns about everything that these lanes of a warp have done so far.
   void learn(uint16_t agent, uint32_t lanes, uint32_t epoch, uint32_t sub);
-  /// What another cluster knew when it told.
+  /// Learns about everything that another cluster knew when it released.
   void learn(uint32_t run, const std::shared_ptr<const Knowledge>& other);
   void join(const Knowledge& other);
   void clear();
-  /// An access of the cluster whose knowledge this is.
+  /// Whether it includes an access of its own cluster.
   bool covers(const Stamp& stamp) const;
-  /// An access of another cluster.
+  /// Whether it includes an access of another cluster.
   bool covers_other(const Stamp& stamp) const;
   const std::map<uint32_t, std::shared_ptr<const Knowledge>>& others() const { return others_; }
 
@@ -55,7 +57,7 @@ class Knowledge {
   std::map<uint32_t, std::shared_ptr<const Knowledge>> others_;  // by run
 };
 
-/// What the threads of a warp know.
+/// The knowledge of the threads of a warp.
 class WarpClock {
  public:
   void reset(uint16_t agent);
@@ -64,21 +66,21 @@ class WarpClock {
   Stamp stamp(uint32_t run, size_t lane) const {
     return {run, epoch_, sub_, agent_, static_cast<uint8_t>(lane), false};
   }
-  /// True if `lane` knows of the access. `base`: clusters up to it ended before this launch.
+  /// Whether `lane` knows about the access. Clusters up to `base` ended before this launch.
   bool knows(const Stamp& stamp, size_t lane, uint32_t run, uint32_t base) const;
-  /// All lanes meet: each learns what the others did and knew.
+  /// All lanes meet: each learns what the others did and what they know.
   void meet();
-  /// What these lanes can tell others now; what they do from now on is not part of it.
+  /// What others can learn from these lanes now. It does not include what the lanes do later.
   Knowledge release(uint32_t lanes);
   void acquire(const Knowledge& told, uint32_t lanes, uint32_t all_lanes);
   void acquire(uint32_t run, const std::shared_ptr<const Knowledge>& other, uint32_t lanes,
                uint32_t all_lanes);
   void learn(uint16_t agent, uint32_t epoch, uint32_t lanes, uint32_t all_lanes);
 
-  /// fence.proxy.async of these lanes.
+  /// These lanes run fence.proxy.async.
   void fence(uint32_t lanes);
-  /// The first fence of the thread behind its access, if there was one, as a stamp: an asynchronous
-  /// reader must know of it.
+  /// The stamp of the thread's first fence after its access, if there was one. An asynchronous
+  /// reader must know about this fence.
   std::optional<Stamp> fence_behind(const Stamp& access) const;
 
  private:
@@ -90,7 +92,7 @@ class WarpClock {
   uint16_t agent_ = 0;
   uint32_t epoch_ = 1, sub_ = 0;
   Knowledge common_;
-  std::vector<std::pair<uint32_t, Knowledge>> apart_;  // what only some lanes know
+  std::vector<std::pair<uint32_t, Knowledge>> apart_;  // knowledge that only some lanes have
   std::vector<Fence> fences_;                          // in order
 };
 

@@ -1,10 +1,10 @@
-// simulate.h — the simulator: runs kernels for a GPU on the host and checks what they promise.
+// simulate.h — the simulator: runs kernels for a GPU on the host and checks their promises.
 //
-// Clusters run one after the other, the warps of a cluster in turn, each until it waits. Values are
-// computed for all threads of a warp at once, with the machine semantics that interpreters and
-// generated code share, so results have the GPU's bits (sums of matrix instructions: within their
-// bound). Copies take place when they are issued; that something may see them only later, and that
-// two accesses happen to come in a good order, is found by clocks (ordering.h), not by luck.
+// Clusters run one after the other. The warps of a cluster take turns, and each runs until it has
+// to wait. Values are computed for all threads of a warp at once, with the machine semantics that
+// interpreters and generated code share, so results have the GPU's bits (sums of matrix
+// instructions are within their bound). Copies take place when they are issued. Clocks (ordering.h)
+// find accesses that come too early, or that are in the right order only by accident.
 #pragma once
 
 #include <cstddef>
@@ -54,10 +54,11 @@ class Simulator {
   explicit Simulator(const KernelCode& kernel);
   ~Simulator();
 
-  /// As CodeInterpreter::run.
+  /// The same as CodeInterpreter::run.
   std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories,
                               std::span<const int64_t> scalars);
-  /// Statements run so far, each counted once for every thread that took part.
+  /// The number of statements that were run so far. Each counts once for every thread that took
+  /// part.
   uint64_t thread_statements() const;
   /// The lines of the kernel's text that some thread has run so far.
   std::set<uint32_t> lines_run() const;
@@ -68,7 +69,7 @@ class Simulator {
   const std::unique_ptr<Engine> engine_;
 };
 
-/// True if the kernel is for a GPU: then it needs the simulator.
+/// Whether the kernel is for a GPU, so that it needs the simulator.
 bool is_gpu_kernel(const KernelCode& code);
 
 /// Compiles and runs a kernel of either kind.

@@ -1,9 +1,9 @@
 // simulate_p.h — the state of a simulated GPU and the engine that runs kernels on it. Private to
 // the simulator.
 //
-// A kernel becomes a list of steps for each phase; structured control flow becomes jumps. A warp
-// has a place in that list, a mask of the threads that are active there, and all values of its
-// threads. A step that must wait returns Blocked and is tried again when other warps have run.
+// A kernel becomes a list of steps for each phase, and structured control flow becomes jumps. A
+// warp has a place in that list, a mask of the threads that are active there, and all values of its
+// threads. A step that has to wait returns Blocked, and is tried again when other warps have run.
 #pragma once
 
 #include <array>
@@ -28,10 +28,10 @@ constexpr size_t kGroupWarps = 4;
 constexpr size_t kNamedBarriers = 16;
 
 enum class Status : uint8_t {
-  Next,     ///< go on behind this step
+  Next,     ///< continue after this step
   Jumped,   ///< the step has set Warp::at
-  Blocked,  ///< try again later
-  Yielded,  ///< go on behind this step, after the others had their turn
+  Blocked,  ///< try this step again later
+  Yielded,  ///< continue after this step, when the other warps have had their turn
 };
 
 struct Warp;
@@ -48,7 +48,7 @@ struct Frame {
   Lanes k{}, high{}, step{};
 };
 
-/// Who touched each granule of a memory last.
+/// The last accesses to each granule of a memory.
 class AccessLog {
  public:
   enum class Clash : uint8_t { None, Store, Load };
@@ -67,7 +67,7 @@ class AccessLog {
   const std::array<Stamp, kReaders>& readers(size_t place) const { return readers_[place]; }
   void set_writer(size_t place, const Stamp& stamp) { writers_[place] = stamp; }
 
-  /// `knows(stamp)`: that access is known to come before.
+  /// `knows(stamp)` says whether that access is known to come before this one.
   template <class Knows>
   Clash read(size_t place, const Stamp& me, const Knows& knows) {
     bool kept = false;
@@ -77,7 +77,7 @@ class AccessLog {
       kept = true;
       break;
     }
-    static_cast<void>(kept);  // more readers at once than are kept: the first ones stay
+    static_cast<void>(kept);  // if there are too many readers at once, the first ones are kept
     const Stamp& writer = writers_[place];
     const bool safe =
         writer.run == 0 || writer == me || (writer.atomic && me.atomic) || knows(writer);
@@ -111,7 +111,7 @@ struct DeviceMemory {
   AccessLog log;
 };
 
-/// A thread's `alloc local`, for all threads of a warp: element-major.
+/// An `alloc local` for all threads of a warp: all threads of element 0, then of element 1, ..
 struct LocalMemory {
   std::vector<uint64_t> bits;
   std::vector<uint8_t> initialised;
@@ -126,12 +126,12 @@ struct Mbarrier {
   bool fenced = false;
   int64_t count = 0, pending = 0, bytes = 0;
   uint32_t phase = 0;
-  uint32_t copied = 0, waited = 0;  // phases, from 1: the last with a copy, the last waited for
+  uint32_t copied = 0, waited = 0;  // the last phases, from 1, with a copy and with a wait
   Knowledge arriving, told;
 };
 
 struct NamedBarrier {
-  int64_t threads = 0, arrived = 0;  // threads: 0 while nobody is there
+  int64_t threads = 0, arrived = 0;  // `threads` is 0 while no thread has arrived
   Knowledge told;
   std::vector<Warp*> waiting;
 };
@@ -147,13 +147,13 @@ struct WarpGroup {
   bool open = false;    // a wgmma that is not committed
 };
 
-/// What one thread has in the air.
+/// The asynchronous copies of one thread that are under way.
 struct ThreadCopies {
   struct Place {
     size_t begin, end;  // granules of shared memory
   };
   uint16_t agent = 0;                             // cp.async, by group
-  std::vector<std::vector<Place>> groups = {{}};  // cp.async not waited for; the last is open
+  std::vector<std::vector<Place>> groups = {{}};  // cp.async that may run; the last group is open
   uint32_t first = 1;                             // the number of groups[0]
   uint16_t bulk_agent = 0;                        // tma.store
   uint32_t bulk_committed = 0, bulk_read = 0;
@@ -175,7 +175,7 @@ struct Warp {
   std::vector<LocalMemory> locals;        // by memory
   std::map<size_t, ThreadCopies> copies;  // by lane
   WarpClock clock;
-  // While a step waits: how far it came.
+  // While a step waits: how far it has got.
   int stage = 0;
   uint32_t left = 0;        // lanes that still wait
   uint64_t meeting = 0;     // of the group
@@ -204,7 +204,7 @@ struct ClusterBarrier {
   Knowledge arriving, told;
 };
 
-/// On whose behalf memory is touched, and who must know of what was there before.
+/// For whom memory is accessed, and who must know about earlier accesses.
 struct Actor {
   Stamp stamp;
   const Warp* const* viewers = nullptr;
@@ -261,7 +261,7 @@ class Simulator::Engine {
     IndexComparison::Kind kind;
   };
   std::vector<Comparison> comparisons(const Condition& condition, const ValueType& type);
-  /// Clears the elements where the condition does not hold.
+  /// Clears `active` for elements for which the condition does not hold.
   static void narrow(const std::vector<Comparison>& condition, const WarpScope& scope,
                      std::vector<uint8_t>& active);
   static uint32_t threads_where(const std::vector<Comparison>& condition, const Warp& warp);
@@ -299,7 +299,7 @@ class Simulator::Engine {
     std::optional<WarpIndex> rank;
     int64_t align = 0;
     int32_t lanes = 1;
-    std::vector<int64_t> places;  // -1 where the access does not take place
+    std::vector<int64_t> places;  // -1 for elements that are not accessed
     std::vector<uint8_t> active;
   };
   template <class Op>
@@ -326,7 +326,7 @@ class Simulator::Engine {
   struct Operands;  // of one instruction, compiled
   Run instruction(const InstructionOp& op, const Statement& s);
   std::shared_ptr<Operands> operands(const InstructionOp& op, const Statement& s);
-  /// `by_others`: the asynchronous proxy or another block uses it.
+  /// `by_others` says that the asynchronous proxy or another block uses it.
   Mbarrier* mbarrier_at(Operands& operands, size_t operand, Warp& warp, size_t lane,
                         bool by_others);
   void advance(Mbarrier& barrier);
@@ -337,7 +337,7 @@ class Simulator::Engine {
                 int lane);
   ThreadCopies& copies_of(Warp& warp, size_t lane);
   uint16_t new_agent() { return next_agent_++; }
-  /// Blocks until the four warps of the group are here; the last runs `run` for all.
+  /// Blocks until the four warps of the group have arrived. The last one runs `run` for all.
   Status group_meets(Warp& warp, const std::function<void(std::span<Warp* const>)>& run);
 
   KernelCode code_;
@@ -358,7 +358,7 @@ class Simulator::Engine {
   ClusterBarrier cluster_;
   uint16_t next_agent_ = 0;
   std::map<std::pair<MemoryId, int64_t>, std::map<uint32_t, std::shared_ptr<const Knowledge>>>
-      atomics_;  // what those who met at an atomic told
+      atomics_;  // the knowledge that was released at each place with atomics
   std::vector<int64_t> grid_;
   const Step* step_ = nullptr;
   bool stopped_ = false;

@@ -1,4 +1,4 @@
-// warp_index.h — index expressions evaluated for all threads of a warp and all elements at once.
+// warp_index.h — evaluates index expressions for all threads of a warp and all elements at once.
 #pragma once
 
 #include <array>
@@ -14,11 +14,11 @@ namespace braze {
 constexpr size_t kWarpLanes = 32;
 /// One number for each thread of a warp.
 using Lanes = std::array<int64_t, kWarpLanes>;
-/// The elements of a value in a warp, as bits: all threads of element 0, of element 1, ..; the
+/// The elements of a value in a warp, as bits: all threads of element 0, then of element 1, .. The
 /// lanes of a vector are its innermost elements.
 using WarpValue = std::vector<uint64_t>;
 
-/// What an index expression reads besides its positions.
+/// What an index expression can read besides its positions.
 struct WarpScope {
   const std::vector<Lanes>* symbols = nullptr;
   const std::vector<WarpValue>* values = nullptr;
@@ -28,7 +28,7 @@ class WarpIndex {
  public:
   struct Symbol {
     size_t slot = 0;
-    bool uniform = true;  ///< in a warp; then Lanes[0] holds it
+    bool uniform = true;  ///< it is equal in all threads of a warp, and only Lanes[0] has it
   };
   struct Names {
     std::function<Symbol(const std::string&)> symbol;
@@ -39,7 +39,7 @@ class WarpIndex {
   /// `type` is that of the operation, which gives positions their meaning.
   WarpIndex(const Expr& e, const ValueType& type, const Names& names);
 
-  /// True if all threads and elements have one value.
+  /// Whether all threads and elements have the same value.
   bool uniform() const { return nodes_.back().form == 0; }
   int64_t scalar(const WarpScope& scope) const;
   /// The value of element 0 in every thread.

@@ -1,10 +1,11 @@
-// container.h — numbered sections of bytes in one file: what packages and programs are stored in.
+// container.h — a file with numbered sections of bytes, in which packages and programs are stored.
 // docs/ir/package.md specifies it.
 //
-// All numbers are little endian. A header of 64 bytes: magic, version, number of sections, size of
-// the file, and the XXH3-128 of header (with zeros in its place) and table; the table, 32 bytes a
-// section: offset, size, XXH3-128; the sections, in order, each at the next multiple of 64, with
-// zeros between. Nothing else may stand there, so that equal contents are equal bytes.
+// All numbers are little endian. The file begins with a header of 64 bytes: magic, version, number
+// of sections, size of the file, and the XXH3-128 of the header (with zeros in its place) and the
+// table. The table has 32 bytes for each section: offset, size, XXH3-128. The sections follow in
+// order, each at the next multiple of 64, with zeros between them. Nothing else is allowed, so that
+// equal contents are equal bytes.
 #pragma once
 
 #include <cstddef>
@@ -30,18 +31,19 @@ inline constexpr Code kContainerDamaged{"package-damaged", ErrorKind::DataLoss,
                                         "A package is truncated or altered."};
 }  // namespace codes
 
-/// What every container begins with. As PNG's: no text, and altered by whatever rewrites line ends.
+/// The first bytes of every container. Like those of PNG, they are no text, and a program that
+/// rewrites line ends damages them.
 inline constexpr std::string_view kContainerMagic =
     "\x89"
     "BRZ\r\n\x1a\n";
 
 class ContainerWriter {
  public:
-  /// The number of a section with these bytes, which must live until `write`; the earlier one's
-  /// where there is one.
+  /// Adds a section with these bytes, which must live until `write`, and returns its number. If an
+  /// equal section exists, it returns that section's number.
   uint32_t add(std::span<const std::byte> bytes);
 
-  /// Hands the file to `sink`, from its beginning to its end.
+  /// Passes the file to `sink`, from its beginning to its end.
   void write(const std::function<void(std::span<const std::byte>)>& sink) const;
 
  private:
@@ -49,7 +51,7 @@ class ContainerWriter {
   std::vector<Hash128> hashes_;
 };
 
-/// A file in memory. Holds no bytes of its own.
+/// A file in memory. It refers to the bytes and does not own them.
 class Container {
  public:
   static constexpr uint32_t kVersion = 1;
@@ -58,8 +60,8 @@ class Container {
   Container(std::span<const std::byte> file, std::string_view name);
 
   size_t size() const { return sections_.size(); }
-  /// The bytes of section `i`, checked against their checksum. DataLoss if there is none or they
-  /// are not what was written.
+  /// The bytes of section `i`. Throws DataLoss if there is no such section, or if the bytes do not
+  /// have its checksum.
   std::span<const std::byte> section(uint32_t i) const;
   std::string_view text(uint32_t i) const;
 

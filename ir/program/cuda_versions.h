@@ -1,4 +1,4 @@
-// cuda_versions.h — which drivers load a program's GPU code.
+// cuda_versions.h — finds out which drivers can load a program's GPU code.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace braze {
 
-/// "CUDA 12.1 (530)": the oldest CUDA release, and the branch of NVIDIA's Linux drivers that came
-/// with it, whose driver compiles the program's PTX; "CUDA 13" where machine code only needs the
-/// major release of its assembler; empty for what is not for GPUs.
+/// The oldest CUDA release whose driver can load the program. For PTX it is the release whose
+/// driver compiles it, with the branch of NVIDIA's Linux drivers: "CUDA 12.1 (530)". For machine
+/// code it is the major release of the assembler: "CUDA 13". Empty if the program is not for GPUs.
 std::string minimum_driver(const Program& program);
 
 }  // namespace braze

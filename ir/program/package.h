@@ -1,8 +1,8 @@
-// package.h — functions compiled for several machines, and where their weights are, in one file.
-// docs/ir/package.md specifies it.
+// package.h — packages: files with functions that were compiled for one or more machines, and with
+// or without their weights. docs/ir/package.md specifies them.
 //
 // A package is a container whose last section is its manifest, a text. Programs, their blobs and
-// embedded weights are the other sections. A Program on its own, as caches keep it, is a package of
+// embedded weights are the other sections. A single Program, as caches store it, is a package of
 // one function for one machine.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace braze {
 
-/// Input `input` of a function has the value of the tensor `weight`.
+/// Says that input `input` of a function has the value of the tensor `weight`.
 struct WeightBinding {
   uint32_t input = 0;
   std::string weight;
@@ -29,36 +29,38 @@ struct WeightBinding {
   friend bool operator==(const WeightBinding&, const WeightBinding&) = default;
 };
 
-/// One function to write. Its programs have the same inputs and outputs, each for a machine of its
-/// own or in another format.
+/// One function to write. Its programs have the same inputs and outputs, and are for different
+/// machines or in different formats.
 struct PackedFunction {
   std::string name;
   std::vector<const Program*> programs;
   std::vector<WeightBinding> weights;
 };
 
-/// Where the weights are: a safetensors file beside the package, or its bytes within.
+/// The place of the weights: a safetensors file beside the package, or the bytes of one inside.
 struct PackedWeights {
   std::string file;                       ///< a plain name; empty if there is none
   std::span<const std::byte> bytes = {};  ///< embedded, if not empty
 };
 
-/// What is to be a package. `facts`: who made it of what, by name; for people.
+/// The contents of a package to write. `facts` are names and texts for people, which say how the
+/// package was made.
 struct PackageContents {
   std::vector<PackedFunction> functions;
   PackedWeights weights = {};
   std::vector<std::pair<std::string, std::string>> facts = {};
 };
 
-/// Hands the file to `sink`, from its beginning to its end: equal contents are equal bytes.
+/// Passes the file to `sink`, from its beginning to its end. Equal contents give equal bytes.
 void write_package(const PackageContents& contents,
                    const std::function<void(std::span<const std::byte>)>& sink);
 
-/// A package in memory. Holds no bytes of its own; programs are read when they are asked for.
+/// A package in memory. It refers to the bytes and does not own them. Programs are read when they
+/// are requested.
 class PackageReader {
  public:
   struct Variant {
-    std::string target;  ///< its name, "sim:" in front if it is simulated
+    std::string target;  ///< the name of the target, after "sim:" if it is simulated
     std::string format;  ///< of its code: "image", "cubin", "ptx", "kernel", "graph"
     uint32_t text = 0;   ///< sections
     std::vector<uint32_t> blobs = {};
@@ -92,14 +94,14 @@ class PackageReader {
   std::optional<uint32_t> weight_section_;
 };
 
-/// The name of a target in a package: without its sizes and speeds.
+/// The name of a target in a package. It has no sizes and speeds.
 std::string variant_target(const Target& target);
 
-/// The bytes of one program; the same for equal programs. Internal if its code is only good in this
-/// process.
+/// The bytes of one program, which are equal for equal programs. It is an internal error if its
+/// code can run only in this process.
 std::string encode(const Program& program);
-/// Reads what `encode` wrote; `name` is for messages. The bytes are untrusted, but what they hold
-/// is code: read them only from where you would load a library from.
+/// Reads the bytes that `encode` wrote; `name` is for messages. The format of the bytes is checked,
+/// but they contain code: read them only from places from which you would load a library.
 Program decode(std::span<const std::byte> bytes, std::string_view name);
 
 }  // namespace braze

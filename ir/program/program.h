@@ -1,17 +1,18 @@
-// program.h — what the compiler writes and the runtime runs: code artifacts and a host plan.
+// program.h — a Program, which the compiler makes and the runtime runs: code artifacts and a host
+// plan.
 //
 // A Program is a value without pointers: it can be printed, saved and loaded. Sizes are Exprs of
 // the program's symbols, so that one Program serves a range of shapes; the runtime evaluates them
-// once per call.
+// once in each call.
 //
 // CPU kernels are functions  void(void* const* buffers, const int64_t* scalars, void* scratch,
 // int64_t begin, int64_t end)  that run the instances [begin, end) of one phase of one member.
 // Instances are numbered row-major over the phase's grid.
 //
 // GPU kernels have one entry function for each phase. Its parameters, in order: a 64-bit pointer
-// for each of the launch's buffers, 8 bytes for each of its scalars, and 128 bytes, so aligned, for
-// each of its tensor maps. With several members the pointers are one parameter, an array, and the
-// tensor maps are another. Block i of the grid's first dimension is the block of rank  i mod
+// for each of the launch's buffers, 8 bytes for each of its scalars, and 128 bytes, aligned to 128,
+// for each of its tensor maps. With several members the pointers are one parameter, an array, and
+// the tensor maps are another. Block i of the grid's first dimension is the block of rank  i mod
 // cluster  of instance  i div cluster;  the second dimension is the member. Shared memory is
 // dynamic.
 #pragma once
@@ -35,11 +36,11 @@
 
 namespace braze {
 
-/// What the assembler says of one phase's function.
+/// What the assembler says about one phase's function.
 struct CodeFacts {
   int registers = 0;        ///< of a thread
   int64_t local_bytes = 0;  ///< a thread's stack in device memory
-  int64_t spill_bytes = 0;  ///< stores and loads of registers that were too few
+  int64_t spill_bytes = 0;  ///< stores and loads of values for which there were no registers
   std::vector<std::string> warnings = {};
 };
 
@@ -59,7 +60,7 @@ struct Artifact {
   std::vector<uint64_t> entries;
   /// Name (PTX, cubin) of each phase's function, in phase order.
   std::vector<std::string> entry_names = {};
-  std::string maker = {};             ///< of a cubin: the assembler
+  std::string maker = {};             ///< of a cubin: the name of the assembler
   std::vector<CodeFacts> facts = {};  ///< of a cubin: of each phase, in order
 };
 
@@ -67,7 +68,7 @@ struct Artifact {
 struct Slot {
   enum class Kind : uint8_t {
     Input,      ///< argument `index`
-    Output,     ///< result `index`, freshly allocated, or an input's memory it updates
+    Output,     ///< result `index`: new memory, or that of the input that it updates
     Constant,   ///< `Program::constants[index]`
     Temporary,  ///< at `offset` in the arena
     Place,      ///< the i64 place of the device along `Program::mesh[index]`
@@ -85,22 +86,22 @@ struct GpuPhase {
   int64_t shared_bytes = 0;  ///< shared memory of a block
   int64_t cluster = 1;       ///< blocks of an instance
   bool resident = false;     ///< blocks wait for one another, so all of them must run at once
-  /// May begin while the launch before it still runs; the kernel itself waits for that one before
-  /// it touches what it wrote.
+  /// It may begin while the launch before it still runs. The kernel itself waits for that launch
+  /// before it accesses memory.
   bool overlaps = false;
 };
 
-/// What the host encodes for a kernel's tensor copies: a box of a row-major tensor, in one of the
-/// launch's buffers, that is moved between global and shared memory as a whole.
+/// The recipe for a tensor map, which the host encodes. It describes boxes of a row-major tensor,
+/// in one of the launch's buffers. A copy moves one box between global and shared memory.
 struct TensorMapRecipe {
-  uint32_t buffer = 0;  ///< which of `Launch::buffers`
+  uint32_t buffer = 0;  ///< the position in `Launch::buffers`
   DType dtype = DType::F32;
   std::vector<Expr> extents;  ///< of the tensor, outermost first; byte strides are multiples of 16
-  std::vector<int64_t> box;   ///< extents of what one copy moves, each from 1 to 256
+  std::vector<int64_t> box;   ///< the extents of a box, each from 1 to 256
   int swizzle = 0;            ///< bytes of a swizzled row of the box: 32, 64, 128; 0: not swizzled
 };
 
-/// What the devices along an axis of the mesh do together, each with a tensor of its own.
+/// A collective of the devices along an axis of the mesh, each of which has its own tensor.
 struct Collective {
   CollectiveKind kind = CollectiveKind::AllReduce;
   uint32_t axis = 0;  ///< of `Program::mesh`
@@ -111,17 +112,17 @@ struct Collective {
 
 /// One kernel launch.
 struct Launch {
-  /// As `artifact`: no kernel, but a copy of slot `buffers[0]` to slot `buffers[1]`.
+  /// The value of `artifact` for a copy of slot `buffers[0]` to slot `buffers[1]`.
   static constexpr uint32_t kCopy = UINT32_MAX;
-  /// As `artifact`: no kernel, but `collective` of slot `buffers[0]` into slot `buffers[1]`.
+  /// The value of `artifact` for `collective` of slot `buffers[0]` into slot `buffers[1]`.
   static constexpr uint32_t kCollective = UINT32_MAX - 1;
   uint32_t artifact = 0;
   bool is_kernel() const { return artifact < kCollective; }
-  /// The names of the equal kernels that are one launch; empty: it is one kernel.
+  /// The names of the equal kernels that are one launch. Empty if it is a single kernel.
   std::vector<std::string> members = {};
   size_t member_count() const { return std::max<size_t>(members.size(), 1); }
-  /// Slots, in the order of the kernel's tensor parameters. All those of a member stand before
-  /// those of the next.
+  /// The slots in the order of the kernel's tensor parameters. All slots of a member come before
+  /// those of the next member.
   std::vector<uint32_t> buffers;
   std::vector<Expr> scalars;     ///< in the order of the kernel's scalar parameters
   std::vector<Expr> instances;   ///< per phase: the number of instances of one member
@@ -130,19 +131,19 @@ struct Launch {
   Collective collective = {};
   std::vector<GpuPhase> gpu;                 ///< as `instances`; empty for a host device
   std::vector<TensorMapRecipe> tensor_maps;  ///< in the order of the kernel's parameters
-  // For people, profiles and reports.
+  // These are for people, profiles and reports.
   std::string name;              ///< made of the user's op names
   std::vector<std::string> ops;  ///< what was fused, in order: "add.3 : f32[n] at node:3"
   std::string schedule;
-  Expr bytes_read, bytes_written;  ///< model bytes: what is read of every input, every output; once
+  Expr bytes_read, bytes_written;  ///< bytes of inputs that are read and of outputs, each once
   Expr flops;
 };
 
 struct ProgramInput {
   std::string name;
   TensorType type;
-  /// The axes of the mesh (their places in `Program::mesh`) along which each device has a value of
-  /// its own.
+  /// The axes of the mesh, as positions in `Program::mesh`, along which each device has its own
+  /// value.
   std::vector<uint32_t> varying = {};
 };
 
@@ -156,10 +157,10 @@ struct ProgramOutput {
 struct Program {
   std::string name;
   Target target;
-  Precision precision = Precision::Standard;  ///< what the code was allowed to do
+  Precision precision = Precision::Standard;  ///< with which the program was compiled
   std::vector<Expr> symbols;
-  /// The axes of the mesh, by name, that the program names. It runs on every device of a mesh that
-  /// has them; without any, on one device.
+  /// The axes of the mesh that the program uses, ordered by name. The program runs on every device
+  /// of a mesh that has these axes. Without axes, it runs on one device.
   std::vector<MeshAxis> mesh = {};
   std::vector<ProgramInput> inputs;
   std::vector<ProgramOutput> outputs;
@@ -167,13 +168,13 @@ struct Program {
   std::vector<Slot> slots;
   std::vector<Artifact> artifacts;
   std::vector<Launch> launches;
-  Expr arena_bytes;  ///< all temporaries together; known before the first launch
+  Expr arena_bytes;  ///< the size of the arena of temporaries; known before the first launch
   // Facts for reports. Where a text says "at node:3", `locations` has the line
-  // (ir/graph/origins.h): all else is the same wherever the source stands.
+  // (ir/graph/origins.h). Nothing else in a Program depends on the lines of the source.
   std::vector<SourceLocation> locations;  ///< of the nodes of the graph that was compiled
   int ops_before_fusion = 0;
   double compile_seconds = 0;
-  std::string report;  ///< what `explain` prints: kernels, reasons of every edge
+  std::string report;  ///< the text that `explain` prints: kernels, and the reason of every edge
 };
 
 }  // namespace braze

@@ -1,5 +1,5 @@
-// text.h — Programs as text: exact both ways, but for what is bytes. docs/ir/program.md has the
-// grammar.
+// text.h — Programs as text, exact both ways. Bytes are not part of the text. docs/ir/program.md
+// has the grammar.
 //
 // Code, constants and the report are blobs beside the text, in this order: the code of each
 // artifact, the bytes of each constant, the report.
@@ -15,7 +15,7 @@
 
 namespace braze {
 
-/// The whole program; blobs are given by their size.
+/// The text of the whole program, in which blobs are given by their size.
 std::string to_text(const Program& program);
 
 /// `Launch::ops` with the user's lines: "add.3 : f32[n] at model.cpp:12".
@@ -24,8 +24,8 @@ std::vector<std::string> op_texts(const Program& program, const Launch& launch);
 /// The blobs of `program`, which must outlive them.
 std::vector<std::span<const std::byte>> blobs_of(const Program& program);
 
-/// Reads what `to_text` writes. Text and blobs are untrusted: the result is free of findings, or an
-/// Error names the line. `compile_seconds`, which is no part of a program's meaning, is 0.
+/// Reads the text that `to_text` writes. Text and blobs are untrusted: the result has no findings,
+/// or an Error names the line. `compile_seconds`, which is not part of the program's meaning, is 0.
 Program parse_program(std::string_view text, std::string_view file_name,
                       std::span<const std::span<const std::byte>> blobs);
 

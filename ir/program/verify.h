@@ -1,4 +1,4 @@
-// verify.h — whether a Program refers only to what it has.
+// verify.h — checks that a Program refers only to things that it contains.
 #pragma once
 
 #include <vector>
@@ -14,8 +14,8 @@ inline constexpr Code kMalformedProgram{
     "A program refers to something that does not exist, or contradicts itself."};
 }  // namespace codes
 
-/// Everything about `program` that the runtime relies on and sizes do not decide. What they do
-/// decide, such as the place of a slot in the arena, is checked when a call binds them.
+/// Checks everything on which the runtime relies and that does not depend on sizes. What depends on
+/// sizes, such as the place of a slot in the arena, is checked when a call binds them.
 std::vector<Diagnostic> verify(const Program& program);
 
 }  // namespace braze

@@ -1,5 +1,5 @@
 // layouts.h — the layouts of the tiles of a pipelined program: section 7.3 of docs/ir/languages.md.
-// Some types name their layout; all other layouts follow from these.
+// Some types give their layout. All other layouts are derived from these.
 #pragma once
 
 #include <functional>
@@ -13,11 +13,11 @@ namespace braze {
 /// The layouts of all values of one program, found in one walk over its statements.
 class TileLayouts {
  public:
-  /// Receives what breaks rule P5.
+  /// Receives the faults of layouts, which break rule P5.
   using Report = std::function<void(const Statement&, const std::string&)>;
   explicit TileLayouts(const TileProgram& program, Report report = nullptr);
 
-  /// Scalars and tiles of one element have axes without digits.
+  /// The layout of a value. Scalars and tiles of one element have axes without digits.
   const Layout& operator[](ValueId value) const { return layouts_[value.index]; }
 
  private:

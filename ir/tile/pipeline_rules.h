@@ -1,5 +1,5 @@
-// pipeline_rules.h — the rules of pipelined tile programs that can be read off the text: P1 to P3,
-// P5, P6, P8 and P9 of docs/ir/languages.md section 7.4.
+// pipeline_rules.h — checks the rules of pipelined tile programs that need no skeletons: P1 to P3,
+// P5, P6, P8 and P9 of docs/ir/languages.md, section 7.4.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace braze {
 using ReportRule =
     std::function<void(const Statement*, const char* rule, const std::string& message)>;
 
-/// For a program whose names and types are sound.
+/// Checks a program whose names and types are sound.
 void check_pipeline_rules(const TileProgram& program, const ReportRule& report);
 
 }  // namespace braze

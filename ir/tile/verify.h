@@ -1,4 +1,5 @@
-// verify.h — every way in which a plain tile program can be wrong: rules T1 to T21.
+// verify.h — finds everything that is wrong with a tile program: rules T1 to T22, and P1 to P19 if
+// it is pipelined.
 #pragma once
 
 #include <vector>
@@ -8,8 +9,8 @@
 
 namespace braze {
 
-/// Everything wrong with `program`; empty if it is sound. Accesses that are not proven to stay
-/// inside go to `notes`, if that is given. Never throws.
+/// Everything that is wrong with `program`; empty if it is sound. Accesses that are not proven to
+/// stay inside go to `notes`, if it is given. Never throws.
 std::vector<Diagnostic> verify(const TileProgram& program,
                                std::vector<Diagnostic>* notes = nullptr);
 
