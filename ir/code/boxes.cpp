@@ -8,9 +8,9 @@ namespace braze {
 
 namespace {
 
-// How many of the positions of an axis a coordinate runs through as a digit. `left` positions
-// remain below those that coordinates before it have taken. `distance` is from the coordinate at 0.
-// 0 means none.
+// The number of positions of an axis through which a coordinate runs as a digit; 0 if there is no
+// such number. `left` positions remain below the digits that earlier coordinates have taken.
+// `distance` is the coordinate minus its value at position 0.
 int64_t digit_extent(const Expr& distance, const Expr& d, int64_t left) {
   for (int64_t extent = left; extent > 1; --extent)
     if (left % extent == 0 && (distance - floordiv(mod(d, left), left / extent)).is_constant(0))
@@ -43,7 +43,7 @@ std::optional<TileBox> find_box(const std::vector<Expr>& at, const std::vector<i
     if (next < rank && e.uses("d" + std::to_string(next)))
       extent =
           digit_extent(e - e.substitute({{"d" + std::to_string(next), 0}}), positions[next], left);
-    // Nothing else may change the coordinate.
+    // No other axis may change the coordinate.
     for (size_t axis = 0; axis < rank; ++axis) {
       const bool own = axis == next && extent > 1;
       if (!own && extents[axis] > 1 && e.uses("d" + std::to_string(axis))) return std::nullopt;

@@ -13,11 +13,14 @@ namespace {
 
 constexpr int64_t kMaxSymbol = (int64_t{1} << 47) - 1;
 constexpr int64_t kMostStaticTurns = 256;
-// Copies of one statement. Loops inside loops multiply, and the code is as long as they make it.
+// The greatest number of copies of one statement. Unrolled loops inside each other multiply, and
+// the length of the code with them.
 constexpr int64_t kMostCopies = 4096;
-// The size of a page. No machine promises a greater alignment, and LLVM accepts little more.
+// The greatest alignment is the size of a page. No machine promises more, and LLVM accepts little
+// more.
 constexpr int64_t kMostAlign = 4096;
-// Bounds of a loop: sums and differences of such numbers, and of 256 steps, stay within 64 bits.
+// Limits of a loop's bounds and step. Sums and differences of such bounds, and of 256 steps, fit in
+// 64 bits.
 constexpr int64_t kMostBound = int64_t{1} << 60, kMostStep = int64_t{1} << 50;
 
 // Rows that can take 16-bit floats: moves and conversions.
@@ -152,7 +155,7 @@ void CodeChecker::check_align(int64_t align, const char* rule, std::string_view 
 // ------------------------------------------------------------------------------
 
 void CodeChecker::check_index(const Expr& e, const ValueType* positions) {
-  bool wide = false;  // 64-bit values have no range that could be analysed
+  bool wide = false;  // it has 64-bit values, whose range is too wide for an analysis
   for (const std::string& symbol : e.symbols()) {
     if (symbol[0] == '%') {
       expect(values_.contains(symbol), rules_.names, fmt::format("{} is not defined here", symbol));
@@ -211,7 +214,8 @@ void CodeChecker::check_place(MemoryId id, const std::vector<Expr>& at, const Va
   for (const Expr& e : at) check_index(e, &type);
 }
 
-// Proven inside, proven outside, or a note.
+// Checks that an access is in bounds. If it is proven to be outside, it is a finding; if nothing is
+// proven, it is a note.
 void CodeChecker::check_bounds(MemoryId id, const std::vector<Expr>& at) {
   const Memory& memory = code_[id];
   for (size_t axis = 0; axis < std::min(at.size(), memory.shape.size()); ++axis) {
@@ -297,7 +301,7 @@ void CodeChecker::check(const Statement& statement) {
   statement_ = &statement;
   for_each_value(statement, [&](ValueId value) { use(value); });
   const size_t before = findings.size();
-  // The checks that follow read types, which a wrong name would make wrong too.
+  // The checks that follow read types, which are wrong too if a name is wrong.
   if (findings.size() == before && !check_own(statement)) check_common(statement);
   statement_ = &statement;
   for (const ValueId result : statement.results) define(result);

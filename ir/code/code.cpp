@@ -11,7 +11,8 @@ namespace braze {
 
 namespace {
 
-// Extents of a row's result: operands without extents are scalars, others agree or are 1.
+// The extents of a row's result: operands without extents are scalars; the extents of the others
+// are equal or 1.
 ValueType broadcast_type(const ValueType& a, const ValueType& b) {
   if (a.rank() == 0) return {a.dtype, std::max(a.lanes, b.lanes), b.extents};
   if (b.rank() == 0) return {a.dtype, std::max(a.lanes, b.lanes), a.extents};
@@ -185,7 +186,7 @@ std::vector<ValueType> instruction_types(const KernelCode& code, const Instructi
 }
 
 std::string CodeBuilder::fresh_name(std::string_view hint) {
-  // Digits at the end of a hint would run into the number.
+  // Digits at the end of the hint would merge with the number that follows.
   std::string base(hint.empty() ? "v" : hint);
   for (char& c : base)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') c = '_';

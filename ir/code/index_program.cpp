@@ -114,7 +114,8 @@ size_t IndexProgram::add(const Expr& e, const IndexContext& context) {
       node.slot = context.slot(name);
     }
   } else {
-    // Terms of one form stand side by side, so that tables are added up once and for all.
+    // Terms of the same form stand side by side, so that tables are added when the expression is
+    // compiled.
     std::vector<std::pair<Form, size_t>> operands;
     for (const Expr& operand : e.operands()) {
       const size_t i = add(operand, context);
@@ -130,7 +131,7 @@ size_t IndexProgram::add(const Expr& e, const IndexContext& context) {
       node.form = std::max(node.form, form);
       if (form == Form::Table) tables.push_back(i);
     }
-    // A constant among table terms is added to the table. A symbol makes an array of the whole.
+    // A constant among table terms is added to the table. With a symbol the whole becomes an array.
     const bool all_known = std::all_of(node.operands.begin(), node.operands.end(), [&](size_t i) {
       return nodes_[i].form == Form::Table || nodes_[i].kind == Expr::Kind::Constant;
     });
@@ -176,7 +177,7 @@ void IndexProgram::evaluate(const Node& node, const std::vector<int64_t>& symbol
   for (size_t k = 1; k < node.operands.size(); ++k) {
     const Node& next = nodes_[node.operands[k]];
     const bool fixed = next.form == Form::Uniform;
-    if (node.kind == Expr::Kind::Sum) {  // by far the most frequent
+    if (node.kind == Expr::Kind::Sum) {  // the most frequent kind
       for (size_t i = 0; i < count_; ++i)
         node.table[i] =
             combine_indices(Expr::Kind::Sum, node.table[i], fixed ? next.scalar : next.table[i]);

@@ -16,7 +16,7 @@ constexpr InstructionInfo kTable[] = {
 
 constexpr std::string_view kHole = "{}";
 
-// The number that stands in `text` at the row's placeholder.
+// The number in `text` at the place of the row's placeholder.
 std::optional<int64_t> columns_of(std::string_view row, std::string_view text) {
   const size_t hole = row.find(kHole);
   if (hole == row.npos || !text.starts_with(row.substr(0, hole))) return std::nullopt;

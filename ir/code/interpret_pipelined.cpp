@@ -1,6 +1,6 @@
-// interpret_pipelined.cpp — runs pipelined tile programs: the copies of roles run in turns, each
-// until it has to wait. Asynchronous operations move their data when they start; the protocol says
-// who may access it.
+// interpret_pipelined.cpp — runs pipelined tile programs: the copies of roles take turns, and each
+// runs until it has to wait. Asynchronous operations move their data when they start; the protocol
+// checks who may access it.
 #include "ir/code/interpret_p.h"
 #include "ir/code/walk.h"
 
@@ -16,7 +16,7 @@ bool is_protocol(const Statement& s) {
          s.as<WaitStoreOp>() || (fold && fold->cluster);
 }
 
-// Values that a statement reads and that no dot in flight may make.
+// The values that a statement reads and that must be settled.
 std::vector<ValueId> settled_operands(const Statement& s) {
   std::vector<ValueId> out;
   if (const auto* dot = s.as<StartDotOp>()) {
@@ -83,7 +83,8 @@ void CodeInterpreter::Engine::compile_roles(const Phase& phase, CompiledPhase& c
   }
 }
 
-// True if the statement is handled here; else it is compiled as in a plain program.
+// Compiles a statement of pipelined programs. Returns false for other statements, which are
+// compiled as in a plain program.
 bool CodeInterpreter::Engine::append_pipelined(const Statement& s, Block& block) {
   const auto add = [&](Step step) {
     block.steps.emplace_back(&s, std::move(step));
@@ -146,7 +147,8 @@ bool CodeInterpreter::Engine::append_pipelined(const Statement& s, Block& block)
   return !(s.as<BufferOp>() || ((s.as<ForOp>() || s.as<IfOp>()) && has_protocol(s)));
 }
 
-// P4, P7, P9: what a statement reads is settled and held, and what it overwrites is free.
+// Appends the checks of P4, P7 and P9: values that a statement reads are settled, items that it
+// reads are held, and memory that it overwrites is free.
 void CodeInterpreter::Engine::append_checks(const Statement& s, Block& block) {
   std::vector<ValueId> operands;
   if ((s.as<ForOp>() || s.as<IfOp>()) && !has_protocol(s) && skeleton_)
@@ -154,7 +156,7 @@ void CodeInterpreter::Engine::append_checks(const Statement& s, Block& block) {
   else
     operands = settled_operands(s);
   for (const ValueId operand : operands) {
-    if (type_of(operand).rank() != 2) continue;  // no accumulator
+    if (type_of(operand).rank() != 2) continue;  // it is no accumulator
     block.steps.emplace_back(&s, [this, operand, &dot = flight(operand)] {
       protocol_->expect_settled(thread_->copy, dot, operand);
     });
@@ -270,7 +272,7 @@ void CodeInterpreter::Engine::begin_slots(const CompiledPhase& phase) {
 
 // --- On the chip --------------------------------------------------------------------------------
 
-// A buffer is a window of itself.
+// The part of a buffer that a window shows. A buffer is a window of itself.
 ChipRange CodeInterpreter::Engine::range_of(const MemoryState& window, MemoryId id) const {
   if (!window.whole) return {id, std::vector<int64_t>(window.shape.size()), window.shape};
   ChipRange out{window.source, window.corner, window.corner};
@@ -308,7 +310,7 @@ CodeInterpreter::Engine::Step CodeInterpreter::Engine::window(const WindowOp& op
       out.corner[axis] = offsets[axis].scalar(symbols_);
       out.first += out.corner[axis] * source.strides[axis];
     }
-    if (source.whole) {  // coordinates of the buffer behind it
+    if (source.whole) {  // a window of a window: adds the coordinates in the buffer
       const size_t left_out = source.corner.size() - out.corner.size();
       std::vector<int64_t> corner = source.corner;
       for (size_t axis = 0; axis < out.corner.size(); ++axis)
@@ -399,7 +401,7 @@ CodeInterpreter::Engine::Step CodeInterpreter::Engine::start_store(const StartSt
   };
 }
 
-// Each block leaves its part. The last block to arrive lets all continue.
+// Each block leaves its part of the fold. The last block to arrive lets all continue.
 CodeInterpreter::Engine::Step CodeInterpreter::Engine::cluster_fold(const FoldOp& op,
                                                                     const Statement& s) {
   const DType dtype = type_of(op.operand).dtype;

@@ -18,7 +18,7 @@ int64_t power_of_two_part(int64_t n, int64_t most) {
   return part;
 }
 
-// `extent` threads that are `stride` threads apart, as lane and warp digits.
+// Adds `extent` threads that are `stride` threads apart, as lane and warp digits.
 void add_thread_digits(std::vector<Digit>& digits, int64_t stride, int64_t extent) {
   const int64_t lanes = std::clamp<int64_t>(kWarpThreads / stride, 1, extent);
   const int64_t warps = extent / lanes;
@@ -64,7 +64,7 @@ void renumber_registers(Layout& layout) {
   for (std::vector<Digit>& axis : layout.axes)
     for (Digit& digit : axis)
       if (digit.resource == Resource::Register) registers.push_back(&digit);
-  // Equal strides come from different operands; the last axis is innermost.
+  // If strides are equal, because they come from different operands, the last axis is innermost.
   std::reverse(registers.begin(), registers.end());
   std::stable_sort(registers.begin(), registers.end(),
                    [](const Digit* a, const Digit* b) { return a->stride < b->stride; });
@@ -93,8 +93,8 @@ std::vector<RegisterDigit> register_digits(const Layout& layout) {
 }
 
 namespace {
-// The rows of groups of 8 lanes and of four warps of 16 rows, as in all fragments of matrices, with
-// the given columns.
+// The layout of a fragment of a matrix with these columns. The rows are those of all fragments:
+// groups of 8 lanes, and four warps with 16 rows each.
 Layout fragment(int64_t row_stride, std::vector<Digit> columns) {
   std::erase_if(columns, [](const Digit& digit) { return digit.extent == 1; });
   return {{{{Resource::Warp, 1, 4}, {Resource::Register, row_stride, 2}, {Resource::Lane, 4, 8}},

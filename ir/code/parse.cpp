@@ -1,8 +1,8 @@
-// parse.cpp — from text to structured code, with one function for each operation, found by its
-// keyword.
+// parse.cpp — parses text to structured code. There is one function for each operation, which is
+// found by its keyword.
 //
-// Names and syntax are decided here; types, ranges and all other rules are for the verifiers.
-// Memory grows only with the length of the text, because types and regions are limited.
+// Names and syntax are checked here; the verifiers check types, ranges and all other rules. Memory
+// grows only with the length of the text, because types and regions are limited.
 #include <algorithm>
 #include <bit>
 #include <charconv>
@@ -33,7 +33,7 @@ constexpr int64_t kMostBlocks = 8;   // of a cluster on every machine that has c
 constexpr int64_t kMostCopies = 32;  // of a role, slots of a channel, elements of a token
 constexpr int64_t kMaxSymbol = (int64_t{1} << 47) - 1;
 
-// A number as it stands in the text. Its dtype is known later.
+// A number as it is written. Its dtype becomes known later.
 struct Literal {
   enum class Kind : uint8_t { Boolean, Integer, Number, Bits };
   Kind kind = Kind::Number;
@@ -105,7 +105,7 @@ class CodeParser {
   struct Scope {
     std::vector<std::string_view> symbols, names;
   };
-  // Opens a scope for its lifetime.
+  // A scope for names, which is open as long as this object lives.
   class Nested {
    public:
     explicit Nested(CodeParser& parser) : parser_(parser) {
@@ -316,7 +316,7 @@ class CodeParser {
     }
     out.number = scanner_.expect_number();
     out.single = static_cast<float>(out.number);
-    // Reads decimal to f32 in one step. Through f64 it would be rounded twice.
+    // Decimal text is converted to f32 in one step. By way of f64 it would be rounded twice.
     float direct = 0;
     const bool decimal = token.kind != TokenKind::Identifier && !token.text.starts_with("0x");
     if (decimal && std::from_chars(token.text.data(), end, direct).ec == std::errc())
@@ -508,7 +508,7 @@ class CodeParser {
     code_.layouts.push_back(std::move(named));
   }
 
-  // After a type of a pipelined program: "@name" or the digits.
+  // The layout after a type of a pipelined program: "@name" or the digits.
   std::optional<NamedLayout> type_layout() {
     if (!code_.pipelined || scanner_.at_line_start()) return std::nullopt;
     if (scanner_.at("(")) return NamedLayout{"", parse_layout(scanner_)};
@@ -601,8 +601,8 @@ class CodeParser {
     SourceLocation where;
   };
 
-  // `ending` ("yield", "continue" or nothing) gives the values that leave the region; literals
-  // among them take the dtypes `given`.
+  // Reads a region. The statement `ending` ("yield", "continue" or none) gives the values that
+  // leave it; literals among them take the dtypes `given`.
   Region region(std::string_view ending, const std::vector<ValueType>& given) {
     Region out;
     const Nested scope(*this);
@@ -723,7 +723,7 @@ class CodeParser {
     return kKeywords;
   }
 
-  // ": type", and the results that get it.
+  // Reads ": type", and defines the results with it.
   void result_types(Statement& s, const std::vector<Result>& results) {
     scanner_.expect(":");
     for (const Result& result : results) {
@@ -742,7 +742,7 @@ class CodeParser {
       s.results.push_back(new_value(results[i].token, results[i].where, types[i]));
   }
 
-  // The type after this statement's ":". Position symbols need it before the parser reaches it.
+  // The type after this statement's ":". Position symbols need it before the parser gets there.
   ValueType type_ahead() {
     const Scanner here = scanner_;
     int depth = 0;
@@ -760,7 +760,7 @@ class CodeParser {
     scanner_ = here;
     scanner_.fail_here("this statement needs its type at the end, as in `: f32[64]`");
   }
-  // Calls `parse` while position symbols are those of `type`.
+  // Calls `parse`, in which position symbols are those of `type`.
   template <class F>
   void with_positions(const ValueType& type, F&& parse) {
     positions_ = type;
@@ -1205,7 +1205,7 @@ class CodeParser {
     result_types(s, results);
   }
 
-  // The letters of the row say which operand stands where; the last may repeat if it is 'V'.
+  // Reads the operands as the letters of the row say. The last letter may repeat if it is 'V'.
   void instruction(const NamedInstruction& named, Statement& s,
                    const std::vector<Result>& results) {
     InstructionOp op{named.instruction, {}, named.columns};
@@ -1273,7 +1273,7 @@ class CodeParser {
     if (memory.swizzle != 32 && memory.swizzle != 64 && memory.swizzle != 128)
       fail_at(where, "the swizzle must be 32, 64 or 128 bytes");
   }
-  /// The number of started operations that may still be under way.
+  /// Reads the number of operations that may still be under way.
   int64_t in_flight() {
     const SourceLocation where = scanner_.location();
     const int64_t count = scanner_.expect_integer();
@@ -1363,7 +1363,8 @@ class CodeParser {
     s.op = std::move(op);
   }
 
-  // The type of the memory that a window shows. The extents of parameters are not constant.
+  // The type of the memory of which a window shows a part. It fails for parameters, whose extents
+  // are not constant.
   ValueType constant_type(MemoryId id) const {
     const MemorySpace space = code_[id].space;
     if (space != MemorySpace::Field && space != MemorySpace::Window && space != MemorySpace::Local)
@@ -1400,7 +1401,8 @@ class CodeParser {
     s.op = std::move(op);
   }
 
-  // The field after the comma determines the position symbols before it.
+  // The position symbols before the comma depend on the field after it, which is therefore read
+  // first.
   void copy(Statement& s, const std::vector<Result>&) {
     CopyOp op;
     const Scanner here = scanner_;
@@ -1496,7 +1498,7 @@ class CodeParser {
   std::unordered_map<std::string_view, Expr> symbols_;   // visible here
   std::unordered_map<std::string_view, Named> visible_;  // %names
   std::unordered_set<std::string_view> known_;           // all %names of the kernel
-  std::optional<ValueType> positions_;                   // what position symbols refer to
+  std::optional<ValueType> positions_;                   // the type of position symbols
   std::deque<std::string> field_names_;  // "channel.field", which no text contains as one token
 };
 

@@ -1,5 +1,5 @@
-// print.cpp — from structured code to text, with one overload for each operation, in the order of
-// the grammar.
+// print.cpp — prints structured code as text. There is one overload for each operation, in the
+// order of the grammar.
 #include <bit>
 #include <cmath>
 
@@ -161,7 +161,7 @@ class Printer {
                     const std::optional<Expr>& rank = {}) const {
     return "%" + code_[memory].name + (rank ? "@" + rank_text(*rank) : "") + list(at);
   }
-  // A name or number stands alone, and everything else in parentheses.
+  // A rank after "@". A name or number has no parentheses around it, and everything else has.
   static std::string rank_text(const Expr& rank) {
     const bool alone = rank.operands().empty() && rank.as_constant().value_or(0) >= 0;
     return alone ? rank.to_string() : "(" + rank.to_string() + ")";

@@ -45,7 +45,7 @@ void find_multicast(const Region& region, const std::set<const CopyOp*>& replica
 }
 
 constexpr int64_t kMostSkipped =
-    4096;  // greatest number of items of others between two items of a receiver
+    4096;  // the greatest number of other receivers' items between two items of a receiver
 
 bool overlap(const ChipRange& a, const ChipRange& b) {
   if (a.buffer != b.buffer) return false;
@@ -87,7 +87,7 @@ Protocol::Protocol(const KernelCode& code, const Phase& phase, std::vector<RoleC
     const TurnToken& token = code[turns->token];
     for (int64_t block = 0; block < phase.cluster_size; ++block) {
       TurnState& first = turns_[{block, {turns->token, token.first}}];
-      first.passed = 0;  // when the roles begin
+      first.passed = 0;  // it counts as passed when the roles begin
       first.knows = first.turns = Clock(copies_.size());
     }
   }
@@ -302,7 +302,8 @@ void Protocol::wait_dots(size_t copy, int64_t pending) {
   }
 }
 
-// A name stays in flight. The name of its value after the dot is the result of a dot.wait.
+// A value stays in flight under its name, even when the dot is done. The result of a dot.wait is
+// the name of the settled value.
 void Protocol::expect_settled(size_t copy, int64_t dot, ValueId value) {
   expect(dot == 0, "P7", [&] {
     return fmt::format(

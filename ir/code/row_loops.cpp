@@ -82,7 +82,8 @@ void fold_middle(std::vector<uint64_t>& x, size_t outer, size_t n, size_t inner,
   x.resize(outer * inner);
 }
 
-// Records the rows that a body asks for. Operations on constants are computed, as in the lowering.
+// Records the rows that a body applies. Operations on constants are computed here, as in the
+// lowering.
 class BodyRecorder : public ScalarEmitter {
  public:
   explicit BodyRecorder(RowProgram& program) : program_(program) {}

@@ -68,7 +68,7 @@ class Expander {
     return made;
   }
 
-  // The value of what may be a literal.
+  // The operand as a value. A literal becomes a constant.
   ValueId as_value(const ValueOperand& operand, const ValueType& type, Region& out) {
     if (!operand.is_literal()) return operand.value;
     const ValueId made(code_.values.size());
@@ -81,7 +81,8 @@ class Expander {
     return operand.is_literal() ? operand : ValueOperand(value(operand.value, names));
   }
 
-  // Regions inside see the names of the regions around, so each gets a Renaming of its own.
+  // Copies a region. `names` is passed by value, because regions inside see the names of the
+  // regions around them, but not the other way round.
   Region copy(const Region& region, Renaming names, bool rename) {
     Region out;
     append(region, names, rename, out);
@@ -119,7 +120,7 @@ class Expander {
   }
 
   Statement copy(const Statement& statement, Renaming& names, bool rename) {
-    // Regions are copied below, so a statement without them is cheap to copy.
+    // The regions of the copy are replaced by renamed ones below.
     Statement made = statement;
     for_each_value_id(made, [&](ValueId& id) { id = value(id, names); });
     for_each_expr(made, [&](Expr& e) { e = e.substitute(names.symbols); });
@@ -157,7 +158,7 @@ class Expander {
     for_each_memory(s, [&](MemoryId& id) { id = memory(id, names); });
   }
 
-  // Offsets that have become constants.
+  // Turns offsets that have become constants into numbers.
   static void fold_offsets(Statement& s) {
     const auto fold = [](std::vector<Expr>& exprs, std::vector<int64_t>& numbers) {
       for (const Expr& e : exprs)

@@ -156,7 +156,7 @@ bool is_pipeline_step(const Statement& s) {
 }
 
 bool changes_state(Instruction instruction) {
-  switch (instruction) {  // those that move and compute in registers, or read memory
+  switch (instruction) {  // instructions that only compute in registers or read memory
     case Instruction::shfl_idx:
     case Instruction::shfl_bfly:
     case Instruction::shfl_up:
@@ -176,8 +176,8 @@ bool changes_state(Instruction instruction) {
   }
 }
 
-// Collects what live statements read, from the end backwards. Statements whose results nobody read
-// are removed.
+// Collects the values that live statements read, from the end backwards. Statements whose results
+// are not read are removed.
 class DeadCode {
  public:
   explicit DeadCode(KernelCode& code) : code_(code) {}

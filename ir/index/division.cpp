@@ -1,6 +1,6 @@
-// floordiv and mod. Both begin with one function that splits what is divided, so that they leave
-// the same remainder and sums find equal atoms to join. Below, c and d are positive, k is an
-// integer.
+// The rules of floordiv and mod. Both begin with the same function, which splits the dividend. They
+// therefore leave the same remainder, so that sums find equal atoms to join. Below, c and d are
+// positive, and k is an integer.
 //
 //   floordiv(c*a + b, c)             = a + floordiv(b, c)
 //   floordiv(g*a + b, g*c)           = floordiv(a, c)                if 0 <= b < g
@@ -12,7 +12,7 @@
 //   mod(mod(x, c*d) + y, c)          = mod(x + y, c)
 //   mod(x, c)                        = x - k*c                       if k*c <= x < k*c + c
 //
-// Divisors may be symbolic wherever a rule names them by a letter.
+// All divisors in these rules may be symbolic.
 
 #include <algorithm>
 #include <set>
@@ -27,7 +27,7 @@ namespace {
 using Kind = Expr::Kind;
 using Node = Expr::Node;
 
-/// Whether 0 <= a < b, also where that needs symbolic extents.
+/// Whether it can be proven that 0 <= a < b, from numeric ranges or symbolic extents.
 bool is_within(const Expr& a, const Expr& b) {
   if (node(a).range.min >= 0 && node(a).range.max < node(b).range.min) return true;
   if (!((node(a).flags | node(b).flags) & Node::kExtent)) return false;
@@ -36,7 +36,7 @@ bool is_within(const Expr& a, const Expr& b) {
          proves_nonnegative(std::move(room).build());
 }
 
-/// What floordiv and mod make of `a` over `b` before they become a node:
+/// The form to which floordiv and mod bring `a` over `b` before they become a node:
 ///   a = b * quotient + scale * value + rest  with  0 <= rest < scale  and  b = scale * divisor,
 /// hence floordiv(a, b) = quotient + floordiv(value, divisor)
 /// and   mod(a, b)      = scale * mod(value, divisor) + rest.
@@ -48,14 +48,15 @@ struct Split {
   Expr rest;
 };
 
-/// Moves the multiples of `c` in the terms of `a` to `quotient`. False if there are none.
+/// Moves the multiples of `c` in the terms of `a` to `quotient`. Returns false if there are none.
 bool take_constant_multiples(Expr& a, int64_t c, Linear& quotient) {
   Linear kept;
   bool found = false;
   const int64_t k = for_each_term(a, [&](int64_t coefficient, const Expr& base) {
     const bool is_multiple = product_divisor(coefficient, node(base).divisor) % c == 0;
     if (!is_multiple || coefficient % c == 0) {
-      // Towards zero, so that a coefficient keeps its sign, and the ends of the range stay true.
+      // The division rounds towards zero, so that the coefficient that remains keeps its sign and
+      // ranges stay exact.
       if (const int64_t q = coefficient / c) {
         quotient.add(q, base);
         found = true;
@@ -63,8 +64,8 @@ bool take_constant_multiples(Expr& a, int64_t c, Linear& quotient) {
       if (coefficient %= c) kept.terms.push_back({coefficient, base});
       return;
     }
-    // c divides the values, but not the coefficient, so the atoms that make it so are divided. An
-    // atom alone is the case of floordiv itself.
+    // c divides the values of the term, but not its coefficient, so its atoms are divided. A single
+    // atom is left to floordiv itself.
     if (coefficient == 1 && node(base).kind != Kind::Product && node(a).kind != Kind::Sum) {
       kept.terms.push_back({coefficient, base});
       return;
@@ -88,7 +89,7 @@ bool take_constant_multiples(Expr& a, int64_t c, Linear& quotient) {
   return true;
 }
 
-/// Moves the multiples of a symbolic `b` to `quotient`. False if there are none.
+/// Moves the multiples of a symbolic `b` to `quotient`. Returns false if there are none.
 bool take_symbolic_multiples(Expr& a, const Expr& b, Linear& quotient) {
   if (node(b).kind != Kind::Sum) {
     Linear kept;
@@ -179,7 +180,7 @@ bool drop_remainder(Split& s) {
   return false;
 }
 
-/// Divides value and divisor by what they share.
+/// Divides value and divisor by their common factor.
 bool cancel_common_factor(Split& s) {
   Expr g = s.divisor;
   if (node(g).kind == Kind::Sum) return false;
@@ -187,8 +188,8 @@ bool cancel_common_factor(Split& s) {
     if (!g.is_constant(1)) g = common_factor(coefficient, base, g);
   });
   if (k != 0 && !g.is_constant(1)) {
-    // The constant was made smaller than a constant divisor; drop_remainder takes what g does not
-    // divide of it.
+    // The constant term is already smaller than a constant divisor. drop_remainder removes the part
+    // of it that g does not divide.
     int64_t c = 1;
     if (const auto value = g.as_constant()) {
       c = *value;
@@ -234,10 +235,10 @@ void check_divisor(const Expr& b) {
   }
 }
 
-/// floordiv of what `split` left; `d` is not 1 and does not divide `x`.
+/// The floordiv of the value that `split` left. `d` is not 1 and does not divide `x`.
 Expr floordiv_of_split(const Expr& x, const Expr& d) {
   const Node& n = node(x);
-  // One inner quotient takes the whole sum into it: floordiv(floordiv(y, c) + e, d).
+  // If there is one inner quotient, the whole sum moves into it: floordiv(floordiv(y, c) + e, d).
   const Expr* inner = nullptr;
   int quotients = 0;
   for_each_term(x, [&](int64_t coefficient, const Expr& base) {
@@ -262,7 +263,8 @@ Expr floordiv_of_split(const Expr& x, const Expr& d) {
       return mod(floordiv(n.operands[0], d), *rest);
     }
   }
-  // floordiv is monotone, so it goes inside if that leaves at most one division.
+  // floordiv is monotone, so it can be moved inside of min and max. This is done if it leaves at
+  // most one division.
   if ((n.kind == Kind::Min || n.kind == Kind::Max) && d.as_constant()) {
     std::vector<Expr> alternatives;
     int left = 0;

@@ -1,5 +1,5 @@
-// Nodes, and the questions that an expression answers. The rules that make the canonical form are
-// in sum.cpp, division.cpp and extreme.cpp; what can be proven is in proof.cpp.
+// The nodes of expressions, and the functions of Expr. The rules that make the canonical form are
+// in sum.cpp, division.cpp and extreme.cpp; proofs are in proof.cpp.
 
 #include "ir/index/expr.h"
 
@@ -26,7 +26,8 @@ Expr make_constant(int64_t value) {
   return make(std::move(n));
 }
 
-/// The constants that most operands are. They are made once and never freed.
+/// A constant. Small constants, which are the most frequent operands, are made once and never
+/// freed.
 const Expr& constant(int64_t value, Expr& storage) {
   constexpr int64_t kFirst = -64;
   constexpr int64_t kLast = 1024;

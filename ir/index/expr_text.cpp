@@ -27,7 +27,7 @@ void print_call(std::string_view function, const Expr& e, std::string& out) {
   out += ')';
 }
 
-/// |v|, which has no int64_t for the smallest.
+/// |v|. For the least int64_t, it would not fit in an int64_t.
 uint64_t magnitude(int64_t v) {
   return v < 0 ? 0 - static_cast<uint64_t>(v) : static_cast<uint64_t>(v);
 }
@@ -48,8 +48,8 @@ void print_magnitude(int64_t coefficient, const Expr& base, std::string& out) {
 
 void print_sum(const Expr& e, std::string& out) {
   Linear sum(e);
-  // In the order in which one writes an address: what is added before what is subtracted, and large
-  // strides first.
+  // The order is that of an address as people write it: positive terms before negative ones, and
+  // large strides first.
   std::stable_sort(sum.terms.begin(), sum.terms.end(), [](const Term& a, const Term& b) {
     if ((a.coefficient < 0) != (b.coefficient < 0)) return b.coefficient < 0;
     if (a.coefficient != b.coefficient) return magnitude(a.coefficient) > magnitude(b.coefficient);
@@ -97,7 +97,7 @@ class Parser {
       : scanner_(scanner), lookup_(lookup) {}
 
   Expr sum() {
-    // The whole sum is built at once, so that rewriting sees the terms that the printed sum had.
+    // The whole sum is built at once, so that the rules see the terms of the printed sum.
     Linear total;
     bool negative = false;
     bool first = true;
@@ -189,7 +189,7 @@ Expr parse_expr(Scanner& scanner, const std::function<Expr(std::string_view)>& l
   try {
     return Parser(scanner, lookup).sum();
   } catch (const Error& error) {
-    // Arithmetic does not know where it was written.
+    // An error of arithmetic has no location, so the present one is added.
     if (error.location()) throw;
     scanner.fail_here(error.message(), error.code());
   }

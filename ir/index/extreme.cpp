@@ -1,5 +1,5 @@
-// min and max: nested ones are flattened, alternatives that cannot win are dropped, and a term or
-// factor that all alternatives share is taken out.
+// The rules of min and max: nested ones are flattened, alternatives that cannot win are dropped,
+// and a term or factor that all alternatives share is taken out.
 
 #include <algorithm>
 
@@ -28,7 +28,8 @@ Expr extreme(std::vector<Expr> alternatives, int sign) {
   all.erase(std::unique(all.begin(), all.end()), all.end());
   if (all.size() > kMaxTerms) fail_too_large();
 
-  // An alternative is dropped if another one is never worse. Of two equal ones the first stays.
+  // An alternative is dropped if another one is never worse. Of two equal alternatives, the first
+  // stays.
   constexpr size_t kMaxCompared = 32;
   const auto never_worse = [&](const Expr& a, const Expr& b) {
     return sign > 0 ? proves_at_most(a, b) : proves_at_most(b, a);

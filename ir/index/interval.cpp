@@ -8,7 +8,7 @@ namespace {
 
 using Wide = __int128;
 
-// The ends as numbers that no finite end reaches.
+// The number that stands for an unbounded end. No finite end reaches it.
 constexpr Wide kInfinity = Wide{1} << 63;
 
 Wide low(Interval a) { return a.min == INT64_MIN ? -kInfinity : Wide{a.min}; }
@@ -39,7 +39,8 @@ Interval multiply(Interval a, Interval b) {
 Interval floordiv(Interval a, Interval b) {
   const int64_t least = std::max<int64_t>(b.min, 1);
   const int64_t most = std::max(b.max, least);
-  // An unbounded divisor brings the quotient to 0 from above and to -1 from below.
+  // For an unbounded divisor, the quotient is 0 for a dividend that is not negative, and -1 for a
+  // negative one.
   const auto quotient = [&](int64_t value, bool towards_zero) -> int64_t {
     const int64_t divisor = towards_zero ? most : least;
     if (divisor == INT64_MAX) return value < 0 ? -1 : 0;

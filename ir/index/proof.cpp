@@ -1,20 +1,22 @@
-// What can be proven of expressions beyond the interval that every node carries.
+// Proofs about expressions, which find out more than the interval that every node has.
 //
 // A proof of e >= 0 looks for the least value of e. While the interval of e does not decide it:
 //
 //   1. If e only grows, or only falls, with one symbol, that symbol takes its least or greatest
-//      value, which may be symbolic (i <= n - 1). Nothing is lost by that, as long as no symbol is
-//      left whose bounds depend on it.
-//   2. k*min(a, b) + r with k > 0 is never below 0 if neither k*a + r nor k*b + r is; with k < 0 it
-//      suffices that one of them is not. For max it is the other way round.
+//      value, which may be symbolic (i <= n - 1). This loses nothing if no symbol is left whose
+//      bounds depend on it.
+//   2. k*min(a, b) + r with k > 0 is never below 0 if neither k*a + r nor k*b + r is. With k < 0,
+//   it
+//      is enough that one of them is not. For max it is the other way round.
 //   3. k*floordiv(x, c) + r is compared after multiplication by c, where c*floordiv(x, c) lies in
 //      [x - c + 1, x].
 //   4. k*mod(x, c) + r is not below the lesser of r and k*(c - 1) + r.
-//   5. A polynomial of sizes, such as n*n - 2*n + 1 for n >= 2, is written in how far each is above
-//      its least value (here (m + 2)*(m + 2) - 2*(m + 2) + 1 = m*m + 2*m + 1): intervals are exact
-//      enough where no coefficient is negative.
+//   5. In a polynomial of sizes, such as n*n - 2*n + 1 for n >= 2, each size is replaced by its
+//   least
+//      value plus a new symbol (here n = m + 2, which gives m*m + 2*m + 1). If no coefficient is
+//      negative, intervals are exact enough.
 //
-// Every step costs fuel: a proof that takes long is given up.
+// Every step costs fuel, so a proof that takes too long is given up.
 
 #include <algorithm>
 #include <optional>
@@ -30,7 +32,7 @@ namespace {
 using Kind = Expr::Kind;
 using Node = Expr::Node;
 
-/// How an expression moves with a symbol.
+/// How an expression changes when a symbol grows.
 enum class Direction : uint8_t { None, Up, Down, Unknown };
 
 Direction join(Direction a, Direction b) {
@@ -64,7 +66,8 @@ Direction direction(const Expr& e, const std::string& symbol) {
     case Kind::Mod:
       return e.uses(symbol) ? Direction::Unknown : Direction::None;
     case Kind::Product: {
-      // Monotone if the factors are, none changes its sign, and they pull the same way.
+      // A product is monotone if its factors are, if none of them changes its sign, and if all of
+      // them change the product in the same direction.
       Direction d = Direction::None;
       bool negative = false;
       int moving = 0;
@@ -79,7 +82,7 @@ Direction direction(const Expr& e, const std::string& symbol) {
         } else if (r.max <= 0) {
           negative = !negative;
         } else if (r.min < 0) {
-          // It may have either sign, which is fine only if nothing that it scales moves.
+          // A factor that may have either sign is allowed only if no other factor changes.
           if (e.uses(symbol)) return Direction::Unknown;
         }
       }
@@ -90,8 +93,9 @@ Direction direction(const Expr& e, const std::string& symbol) {
   return Direction::Unknown;
 }
 
-/// Proofs compute, and computations ask for proofs. An inner proof gets a fraction of the steps of
-/// the outer one, and none below that.
+/// The steps that a proof may take. Proofs build expressions, and building an expression may start
+/// another proof. A proof inside another one gets fewer steps, and a proof inside of that gets
+/// none.
 class Fuel {
  public:
   Fuel() : steps_(depth == 0 ? 64 : depth == 1 ? 6 : 0) { ++depth; }
@@ -115,7 +119,7 @@ class Prover {
     const Node& n = node(e);
     if (n.range.min >= 0) return true;
     if (n.range.max < 0 && bounds_.empty()) return false;
-    // A sum of plain symbols is at the ends of its interval, so there is nothing more to find.
+    // The interval of a sum of plain symbols is exact, so there is nothing more to find out.
     if (n.flags == 0 && bounds_.empty()) return false;
     if (depth > kMaxDepth || !fuel_.take()) return false;
 
@@ -143,7 +147,8 @@ class Prover {
     return decided;
   }
 
-  /// `e` at an extreme of one of its symbols, where it is least; nullopt if no symbol allows it.
+  /// Replaces a symbol of `e` by its least or greatest value, where `e` is least. Nullopt if no
+  /// symbol allows it.
   std::optional<Expr> eliminate(const Expr& e) {
     std::set<std::string> seen;
     std::optional<Expr> result;
@@ -177,7 +182,7 @@ class Prover {
 
   /// Whether the bounds of another symbol in `e` use `name`, directly or through others.
   bool is_bound_of_another(const Expr& e, const std::string& name, int depth = 0) const {
-    if (depth > kMaxDepth) return true;  // a circle, or something as bad
+    if (depth > kMaxDepth) return true;  // the bounds may be circular
     const Node& n = node(e);
     if (n.kind != Kind::Symbol) {
       return std::any_of(n.operands.begin(), n.operands.end(), [&](const Expr& operand) {
@@ -226,7 +231,7 @@ class Prover {
     if (node(division).kind == Kind::Mod) {
       return nonnegative(positive ? others : others + times * (c - 1), depth + 1);
     }
-    if (!c.as_constant()) return false;  // products with a symbol would accumulate
+    if (!c.as_constant()) return false;  // each step would multiply by a symbol
     // e is an integer, so e >= 0 follows from c*e >= 1 - c.
     return nonnegative(c * others + (c - 1) + times * (positive ? x - (c - 1) : x), depth + 1);
   }
@@ -245,7 +250,7 @@ std::optional<Expr> difference(const Expr& b, const Expr& a) {
 }  // namespace
 
 bool proves_nonnegative(const Expr& e, Bounds bounds) {
-  // A proof multiplies and substitutes; what overflows on the way is not proven.
+  // A proof multiplies and substitutes. If that overflows, nothing is proven.
   try {
     return Prover(bounds).nonnegative(e);
   } catch (const Error& error) {
@@ -284,7 +289,7 @@ bool proves_in_bounds(const Expr& index, const Expr& extent, std::span<const Sym
 Interval Expr::range() const {
   Interval range = node_->range;
   if (!(node_->flags & Node::kExtent)) return range;
-  // The ends of the interval come from numeric ranges; symbolic extents may bring them closer.
+  // The interval was computed from numeric ranges. Symbolic extents may make it smaller.
   try {
     Prover prover({});
     std::optional<Expr> least = *this;
@@ -298,7 +303,7 @@ Interval Expr::range() const {
       }
     }
   } catch (const Error&) {
-    // The expression is too large for a closer look, so the numeric interval holds.
+    // The expression is too large for proofs, so the numeric interval stays.
   }
   return range;
 }

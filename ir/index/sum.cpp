@@ -1,5 +1,6 @@
-// Sums: collecting like terms, expanding products, and the rules that join divisions with what they
-// came from. Below, c and d are positive and "d | x" says that d divides every value of x.
+// The rules of sums: like terms are collected, products are expanded, and divisions are joined with
+// the terms from which they were made. Below, c and d are positive, and "d | x" says that d divides
+// every value of x.
 //
 //   c*floordiv(x, d)                     = c/g * floordiv(x, d/g)     if d | x, g = gcd(c, d)
 //   x + floordiv(x, d)                   = (d + 1)*floordiv(x, d)     if d | x
@@ -23,8 +24,8 @@ namespace {
 using Kind = Expr::Kind;
 using Node = Expr::Node;
 
-// Rules that build expressions inside rules could nest without end in hostile text, where every
-// level multiplies the work. Index maps nest two or three deep.
+// Rules build expressions, and this applies rules again. In a malicious text they could nest
+// without end, and every level multiplies the work. Index maps nest two or three levels deep.
 struct Nesting {
   static constexpr int kLimit = 8;
   static thread_local int depth;
@@ -77,8 +78,8 @@ Linear without(const Linear& sum, std::initializer_list<const Division*> divisio
   return rest;
 }
 
-/// Whether the first term of `e` occurs in `sum` with any coefficient: a cheap test before the real
-/// work.
+/// Whether the first term of `e` occurs in `sum` with any coefficient. This is a cheap test before
+/// more work is done.
 bool shares_first_term(const Linear& sum, const Expr& e) {
   const Expr* first = nullptr;
   for_each_term(e, [&](int64_t, const Expr& base) {
@@ -100,7 +101,8 @@ bool accept_if_shorter(Linear& sum, Linear&& candidate) {
   return true;
 }
 
-/// c*floordiv(x, d) with d | x: reduces the fraction c/d, after adding what there is of x itself.
+/// For c*floordiv(x, d) with d | x: adds the multiples of x in the sum, and reduces the fraction
+/// c/d.
 bool reduce_exact_quotient(Linear& sum, const Division& f) {
   const auto d = f.divisor().as_constant();
   if (f.kind() != Kind::FloorDiv || !d || node(f.value()).divisor % *d != 0) return false;
@@ -124,7 +126,7 @@ bool reduce_exact_quotient(Linear& sum, const Division& f) {
   return true;
 }
 
-/// mod(x, d) = x - d*floordiv(x, d), where that cancels terms.
+/// Replaces mod(x, d) by x - d*floordiv(x, d) if that cancels terms.
 bool expand_mod(Linear& sum, const Division& m, bool has_quotients) {
   if (m.kind() != Kind::Mod) return false;
   const Expr value = m.others * m.value();
@@ -136,8 +138,8 @@ bool expand_mod(Linear& sum, const Division& m, bool has_quotients) {
          accept_if_shorter(sum, std::move(candidate));
 }
 
-/// x - d*floordiv(x, d) = mod(x, d). The product is subtracted term by term: as an Expr it would be
-/// rewritten itself, by this very rule.
+/// Replaces x - d*floordiv(x, d) by mod(x, d). The product is subtracted term by term, because as
+/// an Expr this rule would rewrite it too.
 bool collapse_to_mod(Linear& sum, const Division& f) {
   if (f.kind() != Kind::FloorDiv) return false;
   Expr lead = f.divisor();
@@ -186,7 +188,7 @@ bool join_mods(Linear& sum, const Division& high, const Division& low) {
          accept_if_shorter(sum, std::move(candidate));
 }
 
-/// Applies the first rule for sums that fits.
+/// Applies the first rule for sums that matches. Returns false if none does.
 bool rewrite_sum(Linear& sum) {
   const std::vector<Division> divisions = divisions_of(sum);
   for (const Division& a : divisions) {
@@ -293,7 +295,7 @@ std::optional<Expr> common_factor(const Linear& sum) {
   return std::nullopt;
 }
 
-/// What a common factor says about a sum: n*n - n is n times n - 1, which is not negative.
+/// Narrows the range of a sum by a common factor: n*n - n is n times n - 1, which is not negative.
 Interval factored_range(const Linear& sum, Interval range) {
   if (sum.constant != 0) return range;
   const std::optional<Expr> factor = common_factor(sum);

@@ -1,4 +1,4 @@
-// Nodes and the arithmetic of single terms.
+// Makes nodes, and does the arithmetic of single terms.
 
 #include <algorithm>
 #include <cstdlib>
@@ -15,7 +15,7 @@ namespace {
 using Kind = Expr::Kind;
 using Node = Expr::Node;
 
-// Far more than index maps need. They limit the work that a hostile text can cause.
+// These are far more than index maps need. They limit the work that a malicious text can cause.
 constexpr size_t kMaxFactors = 64;
 constexpr uint32_t kMaxSize = 50'000;
 constexpr uint16_t kMaxDepth = 400;

@@ -47,7 +47,7 @@ DType matrix_dtype(Instruction i) {
       return DType::F32;
   }
 }
-// 16-bit operands come in pairs.
+// The type of a fragment of a matrix, in which 16-bit elements are stored in pairs.
 ValueType fragment(DType dtype, int64_t registers) {
   return {dtype, dtype == DType::F32 ? 1 : 2, {registers}};
 }
@@ -61,7 +61,7 @@ class GpuRules {
 
   std::vector<Diagnostic> run() {
     for (const TensorMap& map : code_.tensor_maps) check_map(map);
-    if (!findings_.empty()) return std::move(findings_);  // instructions need the facts of the maps
+    if (!findings_.empty()) return std::move(findings_);  // instructions rely on sound maps
     for (const Phase& phase : code_.phases) check_phase(phase);
     return std::move(findings_);
   }
@@ -198,7 +198,8 @@ class GpuRules {
     expect(!code_[memory].mbarrier, "G1", "an mbarrier cannot be loaded or stored");
     if (rank) check_rank(memory, *rank);
   }
-  // Code generators divide the accesses of plain programs' kernels, which have no roles.
+  // Checks the size of a vector access. In kernels of plain programs, which have no roles, code
+  // generators divide larger accesses.
   void check_vector(const ValueType& type) {
     const int64_t bytes = type.lanes * static_cast<int64_t>(size_of(type.dtype));
     expect(roles_.empty() || bytes <= kMostVectorBytes, "G1",
@@ -236,7 +237,7 @@ class GpuRules {
              fmt::format("%{} overlaps %{}", memory.name, other.name));
     shared_.push_back({depth, begin, end, memory.name});
   }
-  // What is known about the address of a place must not contradict the alignment.
+  // Reports a place whose address is known not to have the alignment.
   void check_aligned(const Place& place, int64_t align) {
     const Memory& memory = code_[place.memory];
     const Expr inside = plain(place.at) * static_cast<int64_t>(size_of(memory.dtype));
@@ -298,8 +299,8 @@ class GpuRules {
 
   // --- G4
 
-  // Threads that are excluded by a condition over thread numbers alone. Conditions over more may
-  // differ too, which the simulator sees.
+  // Excludes the threads for which a condition over thread numbers alone does not hold. Other
+  // conditions may also differ between threads; the simulator finds that.
   void narrow(const Condition& condition, bool negated) {
     if (condition.empty()) return;
     std::vector<std::pair<Expr, Expr>> sides;
@@ -520,7 +521,7 @@ class GpuRules {
       expect(place->matrix->k_major || dtype != DType::F32, "G1",
              "tf32 operands must have the contracted axis innermost");
     }
-    // G6: registers written by other instructions are ordered by a fence.
+    // G6: a fence must order registers that other instructions wrote.
     const auto made_by = [&](ValueId v) {
       const auto found = makers_.find(v);
       return found == makers_.end() ? nullptr : found->second;
@@ -596,7 +597,8 @@ class GpuRules {
 
   // --- G6
 
-  // Values that are certainly in flight: the result of a wgmma, and what a fence makes of it.
+  // Checks values that are certainly in flight: the result of a wgmma, and what a fence returns for
+  // it.
   void check_flight(const Statement& s) {
     const auto* special = s.as<InstructionOp>();
     if (special && is_wgmma(special->instruction)) {
@@ -612,7 +614,7 @@ class GpuRules {
       return;
     }
     if (special && special->instruction == Instruction::wgmma_wait) return;
-    if (s.as<ForOp>() || s.as<WhileOp>()) return;  // carried
+    if (s.as<ForOp>() || s.as<WhileOp>()) return;  // a value in flight may be carried
     for_each_value(s, [&](ValueId v) { settled(v); });
   }
   void settled(ValueId v) {
@@ -623,8 +625,8 @@ class GpuRules {
 
   // --- G9
 
-  // The registers that the values of a region need at once, by first and last use. Values that a
-  // loop takes from outside live to its end.
+  // Estimates the registers that the values of a region need at the same time, from their first and
+  // last uses. Values that a loop takes from outside live to its end.
   void note_registers(const Region& body) {
     std::map<ValueId, std::pair<int64_t, int64_t>> lives;
     int64_t now = 0;

@@ -4,7 +4,7 @@ namespace braze {
 
 int64_t matrix_byte(const MatrixLayout& layout, int64_t start, int64_t mn, int64_t k,
                     int64_t size) {
-  // Rows of a core matrix: along mn if the contracted axis is innermost, else along k.
+  // The rows of a core matrix are along mn if the contracted axis is innermost, and else along k.
   const int64_t width = layout.swizzle == 0 ? 16 : layout.swizzle;
   const int64_t row = layout.k_major ? mn : k;
   const int64_t inner = (layout.k_major ? k : mn) * size;

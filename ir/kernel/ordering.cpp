@@ -40,7 +40,8 @@ void Knowledge::learn(uint16_t agent, uint32_t lanes, uint32_t epoch, uint32_t s
   parts_.push_back(made);
 }
 
-// Kept flat: what the other knows about third agents is known here at once.
+// The knowledge is kept flat: what the other cluster knows about a third one is added here
+// directly.
 void Knowledge::learn(uint32_t run, const std::shared_ptr<const Knowledge>& other) {
   if (!other->others_.empty()) {
     for (const auto& [third, knowledge] : other->others_) learn(third, knowledge);

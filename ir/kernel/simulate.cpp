@@ -88,7 +88,7 @@ WarpIndex Simulator::Engine::index(const Expr& e, const ValueType& type) {
   return WarpIndex(e, type, names());
 }
 
-// True if the threads of a warp may see different values.
+// Whether an expression may have different values in the threads of a warp.
 bool Simulator::Engine::varies(const Expr& e) const {
   const auto symbols = e.symbols();
   return std::any_of(symbols.begin(), symbols.end(), [&](const std::string& name) {
@@ -188,7 +188,7 @@ void Simulator::Engine::emit(const Statement& s, std::vector<Step>& steps) {
                    }});
 }
 
-// A value that is in flight, or undefined, may only be passed on.
+// Reports reads of values that are in flight or undefined. These may only be passed on.
 void Simulator::Engine::check_operands(const std::vector<ValueId>& reads,
                                        const std::vector<ValueId>& passes_on, Warp& warp) {
   for (const ValueId v : reads) {
@@ -204,7 +204,8 @@ void Simulator::Engine::check_operands(const std::vector<ValueId>& reads,
   }
 }
 
-// Copied first, because an operand may be the target of another. Only active threads take part.
+// Assigns values in the active threads. They are copied first, because one operand may be the
+// target of another.
 std::function<void(Warp&)> Simulator::Engine::assign(const std::vector<ValueOperand>& from,
                                                      const std::vector<ValueId>& to) {
   auto sources = std::make_shared<std::vector<Source>>();
@@ -422,7 +423,7 @@ auto Simulator::Engine::moved(const ValueOperand& operand, const Statement& s,
 
 namespace {
 
-// Outer, folded and inner extents of an axis; lanes and threads are inner.
+// The extents outside, along and inside of an axis. Lanes and threads are inside.
 std::array<size_t, 3> split(const ValueType& type, size_t axis) {
   std::vector<int64_t> extents = type.extents;
   extents.push_back(type.lanes);
@@ -700,7 +701,7 @@ int64_t Simulator::Engine::length_of(MemoryId id) const {
 
 void Simulator::Engine::run_phase(size_t p) {
   phase_ = p;
-  base_ = run_;  // a phase is a launch of its own
+  base_ = run_;  // each phase is a launch
   atomics_.clear();
   const CompiledPhase& phase = phases_[p];
   std::vector<int64_t> extents;
@@ -720,7 +721,8 @@ void Simulator::Engine::run_phase(size_t p) {
   }
 }
 
-// Storage for the blocks of one cluster, which the clusters of a phase use in turn.
+// Prepares the storage of the blocks of a cluster, which all clusters of a phase use one after the
+// other.
 void Simulator::Engine::start_cluster(size_t p) {
   const Phase& phase = code_.phases[p];
   const size_t warps = (static_cast<size_t>(phase.block) + kWarpLanes - 1) / kWarpLanes;
@@ -805,7 +807,7 @@ void Simulator::Engine::run_cluster(size_t p) {
   if (!stopped_) finish_cluster();
 }
 
-// Runs until the warp waits or ends; true if it did more than poll.
+// Runs a warp until it has to wait or ends. Returns whether it did more than poll.
 bool Simulator::Engine::run_warp(Warp& warp, const std::vector<Step>& steps) {
   bool moved_on = false;
   while (warp.at < steps.size()) {
@@ -856,7 +858,7 @@ void Simulator::Engine::report_deadlock(const std::vector<Step>& steps) {
       }
 }
 
-// A block may end only when it knows that the other blocks have finished with its memory.
+// Reports a block that ends without knowing that other blocks no longer access its memory.
 void Simulator::Engine::check_remote_accesses(const Block& block) {
   const auto safe = [&](const Stamp& stamp) {
     const Warp* const by = stamp.run == 0 ? nullptr : warp_of(stamp.agent);

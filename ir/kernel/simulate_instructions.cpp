@@ -110,7 +110,7 @@ auto Simulator::Engine::operands(const InstructionOp& op, const Statement& s)
   const InstructionResult result = info(op.instruction).result;
   const bool asynchronous = info(op.instruction).meeting == Meeting::Group;
   for (const auto& one : out->all) {
-    // Accumulators and tied values may be undefined or in flight.
+    // Accumulators and tied values may be undefined or in flight, because they are only passed on.
     const bool passed =
         result == InstructionResult::Tied || (asynchronous && one.value == out->all[2].value);
     if (one.value && !passed) out->reads.push_back(one.value);
@@ -198,7 +198,7 @@ ThreadCopies& Simulator::Engine::copies_of(Warp& warp, size_t lane) {
   if (made) {
     found->second.agent = new_agent();
     found->second.bulk_agent = new_agent();
-    new_agent();  // bulk_agent + 1: the writes of bulk stores
+    new_agent();  // the agent bulk_agent + 1 is for the writes of bulk stores
   }
   return found->second;
 }
@@ -429,8 +429,8 @@ struct InstructionTable {
                static_cast<int>(lane));
   }
 
-  // Reads `bytes` bytes of device memory from an element on; false if that is outside of the
-  // memory.
+  // Reads `bytes` bytes of device memory from an element on. Returns false if they are not inside
+  // the memory.
   static bool read_device(Engine& e, Operands& o, size_t operand, Warp& w, size_t lane,
                           int64_t bytes, int64_t align, std::byte* to) {
     const MemoryId id = o.all[operand].memory;
@@ -487,7 +487,7 @@ struct InstructionTable {
     for_each_lane(w.mask, [&](size_t lane) { e.copies_of(w, lane).groups.emplace_back(); });
     return Status::Next;
   }
-  // From now on, what has arrived counts as stored by the thread itself.
+  // Groups that have arrived count from now on as stores by the thread itself.
   static Status cp_async_wait(Engine& e, Operands& o, Warp& w) {
     const auto kept = static_cast<size_t>(o.constant(0, w));
     for_each_lane(w.mask, [&](size_t lane) {
@@ -555,7 +555,7 @@ struct InstructionTable {
     for_each_lane(ranks, [&](size_t rank) {
       Block* const block = e.block_of_rank(static_cast<int64_t>(rank), w, static_cast<int>(lane));
       if (!block) return;
-      // The same mbarrier of that block.
+      // The mbarrier at the same offset in the other block.
       auto& place = o.all[2];
       const auto own = place.rank;
       place.rank = WarpIndex(Expr(static_cast<int64_t>(rank)), {DType::I64, 1, {}}, {});
@@ -648,7 +648,7 @@ struct InstructionTable {
       for (size_t i = 0; i < count; ++i)
         std::memcpy(block->shared.data() + byte + static_cast<int64_t>(i * size),
                     &w.values[value.index][i * kWarpLanes + lane], size);
-      // Its completion releases what the thread did before, as an arrival does.
+      // Like an arrival, the completion releases what the thread did before.
       barrier->arriving.join(w.clock.release(uint32_t{1} << lane));
       e.complete_bytes(*barrier, bytes, w, thread);
     });
@@ -707,9 +707,9 @@ struct InstructionTable {
     return Status::Next;
   }
 
-  // Lets those of `lanes` pass whose phase is over; returns the others.
+  // Lets those of `lanes` continue whose phase is complete, and returns the others.
   static uint32_t try_lanes(Engine& e, Operands& o, Warp& w, uint32_t lanes) {
-    // Lanes that wait for one mbarrier learn together; mostly these are all lanes.
+    // Lanes that wait for the same mbarrier learn together. Usually all lanes do.
     std::vector<std::pair<Mbarrier*, uint32_t>> passed;
     uint32_t left = 0;
     for_each_lane(lanes, [&](size_t lane) {
@@ -755,8 +755,8 @@ struct InstructionTable {
 
   // --- Matrices
 
-  // Calls `visit(chunk, matrix, row)` for the eight rows of the four matrices; the lanes give
-  // their addresses.
+  // Calls `visit(chunk, matrix, row)` for the eight rows of the four matrices, whose addresses the
+  // lanes give.
   template <class Visit>
   static void for_each_row(Engine& e, Operands& o, Warp& w, bool write, const Visit& visit) {
     const Warp* const self = &w;
@@ -831,7 +831,7 @@ struct InstructionTable {
     const size_t depth = dtype == DType::F32 ? 8 : 16;
     Matrix a(16, depth), b(depth, 8), c(16, 8);
     read_a(w.values[o.all[0].value.index], dtype, 0, a);
-    // B has the layout of the transposed upper half of A.
+    // The layout of B is that of the upper half of A, transposed.
     const WarpValue& bits = w.values[o.all[1].value.index];
     for (size_t i = 0; i < bits.size(); ++i) {
       const size_t r = i / kWarpLanes, thread = i % kWarpLanes;
@@ -854,7 +854,7 @@ struct InstructionTable {
     return multiply_in_warp(o, w, DType::F32);
   }
 
-  // Reads a matrix operand, the way the asynchronous proxy does: (mn, k).
+  // Reads a matrix operand as the asynchronous proxy does. The result is indexed by (mn, k).
   static void read_operand(Engine& e, Operands& o, size_t operand, std::span<Warp* const> warps,
                            DType dtype, Matrix& out) {
     Warp& w = *warps[0];
@@ -929,7 +929,7 @@ struct InstructionTable {
     return multiply_in_group(e, o, w, DType::F32);
   }
 
-  // Results are the operands. Those of groups beyond `done` stay in flight.
+  // The results are the operands. Results of groups after `done` stay in flight.
   static void tie(Operands& o, size_t first, Warp& w, uint32_t done) {
     for (size_t i = 0; i < o.results.size(); ++i) {
       const size_t from = o.all[first + i].value.index, to = o.results[i].index;

@@ -1,5 +1,5 @@
-// simulate_memory.cpp — loads, stores and atomics of simulated threads, and the checks of every
-// access, asynchronous ones included.
+// simulate_memory.cpp — loads, stores and atomics of simulated threads, and the checks of all
+// accesses, including asynchronous ones.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -127,7 +127,7 @@ void Simulator::Engine::touch_shared(Block& block, int64_t byte, int64_t bytes, 
   }
   const size_t first = static_cast<size_t>(byte) / granule_,
                last = static_cast<size_t>(byte + bytes - 1) / granule_;
-  Stamp seen;  // neighbouring granules mostly have one history
+  Stamp seen;  // neighbouring granules mostly have the same history, which is checked once
   const auto known = [&](const Stamp& stamp) {
     if (stamp == seen) return true;
     const bool known_now = knows(actor, stamp);
@@ -154,7 +154,7 @@ void Simulator::Engine::touch_shared(Block& block, int64_t byte, int64_t bytes, 
     if (!actor.async || writer.run == 0 || writer == fenced) continue;
     fenced = writer;
     const Warp* const storing = warp_of(writer.agent);
-    if (!storing) continue;  // it was written asynchronously itself
+    if (!storing) continue;  // the asynchronous proxy itself wrote it
     const auto fence = storing->clock.fence_behind(writer);
     if (!fence || !knows(actor, *fence))
       report(codes::kNoProxyFence,
@@ -165,7 +165,7 @@ void Simulator::Engine::touch_shared(Block& block, int64_t byte, int64_t bytes, 
   }
 }
 
-// Warps are the first agents, block by block.
+// The warp that an agent is; null for other agents. Warps are the first agents, block by block.
 const Warp* Simulator::Engine::warp_of(uint16_t agent) const {
   const size_t warps = blocks_[0].warps.size(), block = agent / warps;
   return block < blocks_.size() ? &blocks_[block].warps[agent % warps] : nullptr;
@@ -293,7 +293,7 @@ auto Simulator::Engine::atomic(const AtomicOp& op, const Statement& s) -> Run {
     for (size_t lane = 0; lane < kWarpLanes; ++lane) {
       if (places[lane] < 0) continue;
       const uint32_t bit = uint32_t{1} << lane;
-      if (orders) {  // acquires what all earlier atomics released, then releases
+      if (orders) {  // acquires everything that earlier atomics released, and then releases
         auto& met = atomics_[{access->memory, places[lane]}];
         for (const auto& [run, told] : met) {
           if (run == run_)

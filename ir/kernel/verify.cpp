@@ -186,8 +186,8 @@ class KernelChecker : public CodeChecker {
     if (store && type.lanes > 1)
       expect(guard || at[0].uses("lane") || gathers(at[0]), "K8",
              "all lanes of this store have one address");
-    // A constant distance from an aligned base that is not a multiple of the alignment contradicts
-    // the promise.
+    // If the distance from an aligned base is constant, but no multiple of the alignment, it
+    // contradicts the promise.
     const Memory& memory = code_[id];
     const auto bytes = static_cast<int64_t>(size_of(memory.dtype));
     const Expr first = at[0].substitute("lane", 0);
@@ -208,7 +208,7 @@ class KernelChecker : public CodeChecker {
     return 64;
   }
 
-  // Live allocs as ranges of scratch; those of a region end with it.
+  // Notes the range of scratch that an alloc occupies, up to the end of its region.
   void check_alloc(const BufferOp& op) override {
     const Memory& memory = code_[op.memory];
     check_align(memory.align, "K12", fmt::format("%{}", memory.name));
@@ -308,7 +308,7 @@ int64_t parameter_bytes(const KernelCode& kernel, int64_t members) {
 std::vector<Diagnostic> verify(const Kernel& kernel, std::vector<Diagnostic>* notes) {
   KernelChecker checker(kernel);
   checker.run();
-  // The rules of GPUs read types and names, which must be right.
+  // The rules for GPUs read types and names, which must be sound.
   if (checker.is_for_gpu() && checker.findings.empty())
     checker.findings = check_gpu_rules(kernel, checker.notes);
   if (notes) *notes = std::move(checker.notes);

@@ -57,8 +57,8 @@ size_t WarpIndex::add(const Expr& e, const ValueType& type, const Names& names) 
   if (e.kind() == Expr::Kind::Symbol) return add_symbol(e.symbol_name(), type, names);
   std::vector<size_t> operands;
   for (const Expr& operand : e.operands()) operands.push_back(add(operand, type, names));
-  // Terms of one form stand side by side, the narrow forms first, so that few operations work on
-  // all elements.
+  // Terms of the same form stand side by side, and narrow forms come first, so that few operations
+  // work on all elements.
   if (e.kind() != Expr::Kind::FloorDiv && e.kind() != Expr::Kind::Mod)
     std::stable_sort(operands.begin(), operands.end(), [&](size_t a, size_t b) {
       return std::pair(!nodes_[a].fixed, nodes_[a].form) <
@@ -83,7 +83,7 @@ size_t WarpIndex::combine(Expr::Kind kind, size_t a, size_t b) {
 
 void WarpIndex::evaluate_pair(const Node& node) const {
   const Node &a = nodes_[node.a], &b = nodes_[node.b];
-  // The distances to the next element and the next thread in the data of a form.
+  // The distances to the next element, and to the next thread, in the data of a form.
   const auto element_step = [](const Node& n) {
     return !(n.form & kByElement) ? 0 : n.form & kByThread ? kWarpLanes : 1;
   };

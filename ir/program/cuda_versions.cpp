@@ -13,7 +13,8 @@ struct Release {
   std::string_view ptx, cuda, driver;
 };
 
-// The release notes of the PTX ISA and of the CUDA toolkits, docs.nvidia.com/cuda.
+// PTX versions, CUDA releases and driver branches, from the release notes of the PTX ISA and of the
+// CUDA toolkits (docs.nvidia.com/cuda).
 constexpr Release kReleases[] = {
     {"7.4", "11.4", "470"}, {"7.5", "11.5", "495"}, {"7.6", "11.6", "510"}, {"7.7", "11.7", "515"},
     {"7.8", "11.8", "520"}, {"8.0", "12.0", "525"}, {"8.1", "12.1", "530"}, {"8.2", "12.2", "535"},
@@ -21,7 +22,7 @@ constexpr Release kReleases[] = {
     {"8.7", "12.8", "570"}, {"8.8", "12.9", "575"}, {"9.0", "13.0", "580"}, {"9.1", "13.1", "590"},
 };
 
-// "8.1" of PTX that says ".version 8.1".
+// The PTX version in the directive of a text: "8.1" for ".version 8.1".
 std::string_view ptx_version(std::string_view ptx) {
   constexpr std::string_view kDirective = ".version ";
   const size_t at = ptx.find(kDirective);
@@ -35,7 +36,7 @@ const Release* release_of(std::string_view ptx) {
   return found == std::end(kReleases) ? nullptr : found;
 }
 
-// The CUDA release in an assembler's name: "ptxas 13.0".
+// The CUDA release at the end of an assembler's name: "13.0" of "ptxas 13.0".
 std::string_view release_in(std::string_view maker) {
   const size_t at = maker.find_last_of(' ');
   const std::string_view last = at == maker.npos ? maker : maker.substr(at + 1);

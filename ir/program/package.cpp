@@ -20,13 +20,14 @@ std::string numbers_text(const std::vector<uint32_t>& numbers) {
   return format("[{}]", join(numbers, ", ", [](uint32_t i) { return std::to_string(i); }));
 }
 
-// All code of a program is of one format; a program without kernels has none.
+// The format of a program's code, which is the same for all kernels. Empty if there is no kernel.
 std::string format_of(const Program& program) {
   for (const Artifact& artifact : program.artifacts)
     BRAZE_CHECK(artifact.format != "function",
                 "the program holds code that is valid in this process only");
   const bool is_gpu = program.target.kind == TargetKind::Gpu && !program.target.simulated;
-  // The code that the driver must still compile decides where the whole program can be loaded.
+  // If some code is PTX, which the driver has to compile, this decides where the program can be
+  // loaded.
   for (const Artifact& artifact : program.artifacts)
     if (artifact.format == "ptx") return "ptx";
   if (!program.artifacts.empty()) return program.artifacts.front().format;
@@ -132,7 +133,7 @@ class PackageReader::Parser {
     }
     scanner_.expect("beside");
     out_.weight_file_ = string();
-    // The file is looked for in the package's own folder and nowhere else.
+    // The file must be in the package's own folder.
     if (out_.weight_file_.empty() || out_.weight_file_.find('/') != std::string::npos ||
         out_.weight_file_.starts_with('.'))
       scanner_.fail_here("the weights before this must be a file name without folders");

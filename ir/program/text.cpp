@@ -115,8 +115,8 @@ std::string launch_text(const Program& program, const Launch& launch) {
   return out;
 }
 
-// One line for each run of nodes in one file: `lines "model.cpp" [7, 9:4, 0]`. 0: no place is
-// known.
+// One line for each run of nodes in the same file: `lines "model.cpp" [7, 9:4, 0]`. 0 means that
+// the line is unknown.
 std::string locations_text(const std::vector<SourceLocation>& locations) {
   if (std::ranges::none_of(locations, [](const SourceLocation& at) { return bool(at); })) return {};
   std::string out;
@@ -213,7 +213,7 @@ class ProgramParser {
       scanner_.fail_here("there are fewer blobs than the program refers to");
     return blobs_[blob_++];
   }
-  // The position of one of the words in the list.
+  // Reads one of the words, and returns its position in the list.
   size_t word(std::span<const std::string_view> words, std::string_view what) {
     const std::string_view given = scanner_.peek().text;
     const auto found = std::find(words.begin(), words.end(), given);
@@ -327,7 +327,7 @@ class ProgramParser {
     if (!type.shape.is_static()) scanner_.fail_here("the shape of a constant cannot be symbolic");
     std::vector<int64_t> shape = type.shape.static_dims();
     const auto count = static_cast<uint64_t>(checked_numel(shape));
-    // Checked before memory is allocated for it.
+    // The size is checked before memory is allocated.
     if (count > blob.size() || count * size_of(type.dtype) != blob.size())
       scanner_.fail_here("the constant does not have the size of its type");
     auto value = std::make_shared<HostTensor>(type.dtype, std::move(shape));
@@ -377,7 +377,7 @@ class ProgramParser {
     out_.launches.push_back(std::move(launch));
   }
 
-  // An axis of the mesh, by its name.
+  // Reads the name of an axis of the mesh.
   uint32_t mesh_axis() {
     const std::string_view given = scanner_.peek().text;
     const auto found = std::ranges::find(out_.mesh, given, &MeshAxis::name);
@@ -414,7 +414,7 @@ class ProgramParser {
     parse_between(launch);
     out_.launches.push_back(std::move(launch));
   }
-  // slot 1 to slot 2 "name"
+  // Reads `slot 1 to slot 2 "name"`.
   void parse_between(Launch& launch) {
     scanner_.expect("slot");
     launch.buffers.push_back(number<uint32_t>());
@@ -454,7 +454,7 @@ class ProgramParser {
   Scanner scanner_;
   const Blobs blobs_;
   const std::function<Expr(std::string_view)> lookup_;
-  size_t blob_ = 0;  // the next one
+  size_t blob_ = 0;  // the number of the next blob
   Program out_;
   std::unordered_map<std::string_view, Expr> symbols_;
 };

@@ -84,9 +84,10 @@ class Verifier {
       report(context, "the output updates an input of a different type");
   }
 
-  // How results come to their arrays: each must outlive the call, and no two may own one memory.
+  // Checks that the memory of each result outlives the call, and that no two results own the same
+  // memory.
   void check_results() {
-    if (!findings_.empty()) return;  // the checks below need what is missing
+    if (!findings_.empty()) return;  // the checks below rely on those before
     std::vector<bool> donated(program_.inputs.size());
     for (const ProgramOutput& output : program_.outputs) {
       if (!output.updates) continue;
@@ -154,8 +155,8 @@ class Verifier {
     for (const TensorMapRecipe& map : launch.tensor_maps) check_map(map, launch, context);
   }
 
-  // The sizes of both slots follow from the kind, and the slot that is written is not the one that
-  // is read.
+  // Checks that the sizes of both slots are those of the kind of collective, and that it does not
+  // write to the slot that it reads.
   void check_collective(const Launch& launch, const std::string& context) {
     const auto wrong = [&](std::string_view what) { report(context, std::string(what)); };
     const Collective& c = launch.collective;
@@ -198,7 +199,7 @@ class Verifier {
     if (!fits) report(context, "the box of a tensor map is not valid");
   }
 
-  // Sizes are found from the inputs, so each symbol must be declared.
+  // The values of symbols are found from the inputs, so each symbol must be declared.
   void check_symbols() {
     const auto declared = [this](const Expr& e) {
       for (const std::string& name : e.symbols()) {

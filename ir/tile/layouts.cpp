@@ -60,7 +60,7 @@ void TileLayouts::expect_same_threads(const Layout& a, const Layout& b, const St
 void TileLayouts::walk(const Region& region) {
   for (const Statement& s : region.statements) {
     infer(s);
-    if (s.as<ForOp>() || s.as<IfOp>()) continue;  // it was walked before
+    if (s.as<ForOp>() || s.as<IfOp>()) continue;  // its results were set with its region
     for (const Region* inner : regions_of(s)) walk(*inner);
   }
 }
@@ -98,7 +98,7 @@ void TileLayouts::infer(const Statement& s) {
   }
 }
 
-// The layout that follows the type. Tiles of one element need none.
+// The layout that is written after the type. Tiles of one element need none.
 Layout TileLayouts::written(const Statement& s) {
   const Value& value = program_[s.results[0]];
   if (!value.layout) {
@@ -114,8 +114,8 @@ Layout TileLayouts::written(const Statement& s) {
   return has_extents(layout, value.type.extents) ? layout : without_digits(value.type.rank());
 }
 
-// Axes come from an operand that has them, and registers from an operand that has all of them, if
-// there is one.
+// The digits of each axis are those of an operand that has the axis. Registers are numbered as in
+// an operand that has all axes, if there is one.
 void TileLayouts::infer_row(const RowOp& op, const Statement& s) {
   const ValueType& type = program_[s.results[0]].type;
   Layout out = without_digits(type.rank());
@@ -150,7 +150,8 @@ Layout TileLayouts::folded(const FoldOp& op) const {
   return out;
 }
 
-// Register digits are sliced, the outermost digit of an axis partly.
+// The layout of a slice. Only register digits can be cut; of an axis, the outermost digit can be
+// cut in part.
 Layout TileLayouts::sliced(const Layout& from, const ValueType& to, const Statement& s) {
   Layout out = from;
   for (size_t axis = 0; axis < out.rank(); ++axis) {

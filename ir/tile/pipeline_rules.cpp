@@ -203,7 +203,7 @@ class PipelineRules {
            fmt::format("%{} is not a token of role {}", program_[id].name, role_->name));
   }
 
-  // P3: every field once, and nothing else.
+  // P3: a put copies every field once, and contains nothing else.
   void check_put(const PutOp& put) {
     const Channel& channel = program_[put.channel];
     std::map<MemoryId, int> copies;
@@ -309,7 +309,8 @@ class PipelineRules {
                          dot_operand_layout(depth, tf32).to_string()));
   }
 
-  // It is swizzled, and the view begins at a whole panel and a multiple of eight rows.
+  // P6: the operand in on-chip storage is swizzled, and the view begins at a panel and at a
+  // multiple of eight rows.
   void check_operand(MemoryId id) {
     const auto window = windows_.find(id);
     const MemoryId source = window == windows_.end() ? id : window->second->source;

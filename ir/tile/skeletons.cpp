@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kRagged = 333, kLarge = 4096;
 
-// Finds statements that others wait for and that loaded values decide: P15.
+// Finds statements for which others wait and that depend on loaded values: P15.
 class SteeredByValues {
  public:
   explicit SteeredByValues(const ReportRule& note) : note_(note) {}
@@ -50,7 +50,7 @@ class SteeredByValues {
   bool found_ = false;
 };
 
-// Every symbol at `wanted`, or next to it in its range.
+// Gives every symbol the value in its range that is nearest to `wanted`.
 std::vector<int64_t> sizes_near(const TileProgram& program, int64_t wanted) {
   std::vector<int64_t> out;
   for (const Expr& symbol : program.symbols) {

@@ -62,7 +62,7 @@ class TileChecker : public CodeChecker {
     return true;
   }
 
-  // Section 7.
+  // Checks a statement of section 7. Returns false for other statements.
   bool check_pipelined(const Statement& s) {
     if (const auto* op = s.as<ChannelOp>()) {
       for (const MemoryId field : code_[op->channel].fields) declare(field);
@@ -104,7 +104,7 @@ class TileChecker : public CodeChecker {
     return true;
   }
 
-  // On-chip memory has constant extents, on which all later checks rely.
+  // On-chip memory must have constant extents. All later checks rely on that.
   bool expect_on_chip(MemoryId id) {
     const Memory& memory = code_[id];
     const bool constant = std::all_of(memory.shape.begin(), memory.shape.end(),
@@ -200,7 +200,7 @@ class TileChecker : public CodeChecker {
       expect(varies, "T20", fmt::format("all values of {} store to the same place", axis.symbol));
     }
   }
-  // A store later in this phase, which the next turn of a loop sees.
+  // Whether the phase stores to the memory, even after the load: the next turn of a loop sees it.
   bool stored_here(MemoryId id) const { return stores(code_.phases[phase_].body, id); }
   static bool stores(const Region& region, MemoryId id) {
     return std::any_of(region.statements.begin(), region.statements.end(), [&](const Statement& s) {
@@ -212,7 +212,8 @@ class TileChecker : public CodeChecker {
     });
   }
 
-  // Through lets, loop bounds and values, each of which may depend on the grid variable.
+  // Whether an expression depends on a grid variable, directly or through lets, loop bounds and
+  // values.
   bool depends(const Expr& e, const std::string& symbol) const {
     const auto symbols = e.symbols();
     return std::any_of(symbols.begin(), symbols.end(), [&](const std::string& s) {
@@ -255,7 +256,7 @@ class TileChecker : public CodeChecker {
                     });
   }
 
-  // Each lane, warp and block is counted by one digit at most.
+  // T22: each lane, warp and block belongs to at most one digit.
   void check_layout(const NamedLayout& named) {
     const auto check = [&](Resource resource, int64_t count, std::string_view what) {
       std::vector<Digit> digits;
