@@ -1,4 +1,4 @@
-// captured_error.h — an error on one thread, kept so that other threads can throw it.
+// captured_error.h — keeps an error of one thread, so that other threads can throw it.
 #pragma once
 
 #include <memory>
@@ -7,14 +7,14 @@
 
 namespace braze {
 
-/// Immutable and shareable. Unlike a std::exception_ptr, it throws a separate copy on each thread,
-/// so that no two threads handle one exception object.
+/// An error or none. It is immutable, and threads may share it. Unlike a std::exception_ptr, it
+/// throws a separate copy on each thread, so that no two threads handle the same exception object.
 class CapturedError {
  public:
   CapturedError() = default;
   /// The exception that is being handled. If it is not an Error, it becomes Internal.
-  /// std::bad_alloc becomes ResourceExhausted, and so does an error for whose copy there is no
-  /// memory.
+  /// std::bad_alloc becomes ResourceExhausted. So does an error that cannot be copied because there
+  /// is no memory.
   static CapturedError current() noexcept;
 
   explicit operator bool() const { return error_ != nullptr || out_of_memory_; }

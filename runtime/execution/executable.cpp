@@ -43,7 +43,7 @@ struct Executable::Impl {
     place_constants();
   }
 
-  /// Copies those constants to the device that it cannot use where they are.
+  /// Copies constants to the device if it cannot use them where they are.
   void place_constants() {
     std::vector<bool> wanted(program->constants.size(), !driver.has_host_memory());
     for (const ResultPlan& result : plan.results()) {
@@ -70,17 +70,18 @@ struct Executable::Impl {
   std::vector<Label> output_labels;
   Label arena_label;
   Label name;
-  std::vector<Array> constants;   // by constant; empty where the program's own memory serves
+  std::vector<Array> constants;   // by constant; empty if the program's own memory is used
   std::vector<Array> places;      // along each of the program's axes of a mesh, as i64 scalars
-  std::shared_ptr<Fence> placed;  // behind the copies of these two; null if there are none
+  std::shared_ptr<Fence> placed;  // after the copies of these two; null if there are none
 };
 
 namespace {
 
 using StateRef = std::shared_ptr<Array::State>;
 
-/// One execution, which holds what it uses until it is done. It takes all its memory before it is
-/// submitted, also that of the host, so that a shortage shows before anything has happened.
+/// One execution. It keeps everything that it uses alive until it is done. It takes all its memory
+/// before it is submitted, including host memory, so that a shortage is found before anything has
+/// happened.
 class Call : public Work {
  public:
   std::shared_ptr<const Executable::Impl> executable;
@@ -90,10 +91,11 @@ class Call : public Work {
   StreamRef stream;  // null: the main one
   Buffer arena;
   std::shared_ptr<const Scratch> scratch;
-  bool is_part = false;                // of a call on the devices of a mesh
-  std::shared_ptr<Together> together;  // of a part, before it is submitted
+  bool is_part = false;                // it is a part of a call on the devices of a mesh
+  std::shared_ptr<Together> together;  // of a part; set before it is submitted
 
-  /// When it is admitted: until it has been executed, no other call overwrites what it reads.
+  /// Called when it is admitted: until it has been executed, no other call overwrites memory that
+  /// it reads.
   void pin() noexcept {
     const std::vector<bool>& donated = executable->plan.donated();
     for (size_t i = 0; i < arguments.size(); ++i) {
@@ -102,7 +104,7 @@ class Call : public Work {
     pinned_ = true;
   }
 
-  /// To be called once everything above is set.
+  /// Must be called when all members above are set.
   void prepare() {
     const size_t slots = executable->program->slots.size();
     addresses_.resize(slots + executable->most_buffers);
@@ -120,7 +122,7 @@ class Call : public Work {
     }
   }
 
-  /// Also breaks the cycle of a call that never ran: results keep their call.
+  /// Also breaks the cycle between a call that never ran and its results, which keep their call.
   void release() noexcept override {
     unpin();
     arguments.clear();
@@ -138,8 +140,8 @@ class Call : public Work {
     TraceSpan span("call", "execute", executable->program->name);
     if (span) span.add("device", executable->driver.name());
     for (const StateRef& argument : arguments) {
-      // A value that failed to be computed fails what is computed from it. What makes the arguments
-      // was submitted before; in another lane it may not be done yet.
+      // If the computation of an argument failed, this call fails too. The work that makes the
+      // arguments was submitted before, but in another lane it may not be done yet.
       if (argument->ready) argument->wait();
     }
     await_readers();
@@ -148,17 +150,17 @@ class Call : public Work {
       launch();
     } catch (const std::exception&) {
       try {
-        end();  // some of it may be under way
+        end();  // some of its work may be under way
       } catch (const std::exception&) {
-        // An earlier failure counts.
+        // The earlier failure is thrown.
       }
       throw;
     }
     end();
   }
 
-  /// Until nobody on the host reads what the call will overwrite, and other calls that read it are
-  /// in their streams.
+  /// Waits until no reader on the host reads memory that the call will overwrite, and until other
+  /// calls that read it are in their streams.
   void await_readers() const {
     const std::vector<bool>& donated = executable->plan.donated();
     for (size_t i = 0; i < arguments.size(); ++i) {
@@ -176,8 +178,8 @@ class Call : public Work {
 
   uint32_t pool() const { return pool_of(stream.get()); }
 
-  /// Makes the call wait for what makes its arguments in other streams and, if it overwrites them,
-  /// for what reads them there.
+  /// Makes the call wait for work in other streams that makes its arguments and, if the call
+  /// overwrites them, for work there that reads them.
   void await_other_streams() {
     DeviceDriver& driver = executable->driver;
     DeviceStream* const here = stream.get();
@@ -217,15 +219,15 @@ class Call : public Work {
     }
   }
 
-  /// Small all_reduces along one axis are kept until a large one comes or a launch needs one of
-  /// them, and then done at once: each alone costs more than its bytes. Which ones come together
-  /// follows from the program and the sizes alone, so that it is the same on all devices and in
-  /// every run.
+  /// Small all_reduces along one axis are held back until a large one comes, or until a launch
+  /// needs one of them. Then they are done together, because the cost of a single one is more than
+  /// that of its bytes. Only the program and the sizes determine which ones are done together, so
+  /// it is the same on all devices and in every run.
   void hold_collective(uint32_t launch, const CollectiveArguments& one) {
     constexpr uint64_t kSmall = 128 << 10, kMost = 1 << 20;  // bytes: of one, of all
     const uint64_t bytes = one.count * size_of(one.dtype);
     const bool reduces = one.what.kind == CollectiveKind::AllReduce;
-    // Those of a bunch are done in any order.
+    // Collectives that are done together may be done in any order.
     const auto meets = [&](const CollectiveArguments& held) {
       const uint64_t size = held.count * size_of(held.dtype);
       const auto overlap = [&](const std::byte* a, const std::byte* b) {
@@ -251,7 +253,7 @@ class Call : public Work {
     held_bytes_ = 0;
   }
 
-  /// Has what follows wait for the collectives up to this launch.
+  /// Makes later work wait for the collectives up to this launch.
   void await_collectives(uint32_t last) {
     if (!held_.empty() && first_held_ <= last) issue_collectives();
     await_issued(last);
@@ -266,7 +268,8 @@ class Call : public Work {
     if (fence) executable->driver.wait_for(stream.get(), *fence);
   }
 
-  /// Notes how far the stream is. Memory of other streams is theirs again behind that.
+  /// Notes the point that the stream has reached. After it, other streams may use their memory
+  /// again.
   void end() {
     await_issued(UINT32_MAX);
     fence_ = executable->driver.fence(stream.get());
@@ -347,16 +350,16 @@ class Call : public Work {
     return arena.data() + binding->offsets[slot_index];
   }
 
-  std::vector<CollectiveArguments> held_;  // collectives that are to come
+  std::vector<CollectiveArguments> held_;  // collectives that are held back
   uint32_t first_held_ = 0;                // the launch of the first of them
   uint64_t held_bytes_ = 0;
-  // Collectives in a queue of their own, by the launch of the first that was done at once.
+  // Collectives that run in their own queue, by the launch of the first that was done with them.
   std::deque<std::pair<uint32_t, std::shared_ptr<Fence>>> under_way_;
-  std::vector<void*> addresses_;  // of the slots, then of the buffers of the launch at hand
+  std::vector<void*> addresses_;  // of the slots, then of the buffers of the present launch
   bool pinned_ = false;
 };
 
-/// Braze must not overwrite memory of others, or memory that others read.
+/// Rejects donations of memory that belongs to others, or that others read.
 void check_owners(const Plan& plan, std::span<const Array> arguments) {
   const std::vector<bool>& donated = plan.donated();
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -373,7 +376,8 @@ void check_owners(const Plan& plan, std::span<const Array> arguments) {
   }
 }
 
-/// A donated argument may be passed only once, because another parameter would see it change.
+/// Rejects a donated argument that is passed twice, because the other parameter would see it
+/// change.
 void check_aliases(const Plan& plan, std::span<const Array> arguments) {
   const std::vector<bool>& donated = plan.donated();
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -396,7 +400,7 @@ const Executable::Impl& loaded(const std::shared_ptr<const Executable::Impl>& im
   return *impl;
 }
 
-/// Fills `call` and returns its results. If it throws, nothing has happened.
+/// Fills in `call` and returns its results. If it throws, nothing has happened.
 std::vector<Array> prepare(const std::shared_ptr<Call>& call,
                            const std::shared_ptr<const Executable::Impl>& executable,
                            std::span<const Array> arguments) {
@@ -469,9 +473,9 @@ void submit(const std::shared_ptr<Call>& call, std::span<const Array> arguments,
   const bool overwrites = std::ranges::any_of(
       results, [](const ResultPlan& r) { return r.kind == ResultPlan::Kind::Updates; });
   const auto admit = [&] {
-    // Between this check and the change below no other call is admitted.
+    // No other call is admitted between this check and the change below.
     for (const StateRef& argument : call->arguments) argument->check_alive();
-    // Between this one and the change no array is lent either.
+    // Under this lock, no array is lent between the check and the change.
     std::unique_lock lock(impl.driver.uses_mutex(), std::defer_lock);
     if (overwrites) lock.lock();
     check_owners(plan, arguments);
@@ -487,7 +491,8 @@ void submit(const std::shared_ptr<Call>& call, std::span<const Array> arguments,
   impl.driver.queue().submit(call, seconds, admit, pool_of(call->stream.get()));
 }
 
-// A function of its own, because a span of the timeline would take registers from it.
+// This is a separate function, because a span of the timeline in it would take registers from the
+// fast path.
 [[gnu::noinline]] std::vector<Array> start_new_call(
     const std::shared_ptr<const Executable::Impl>& executable, std::span<const Array> arguments) {
   const auto call = std::make_shared<Call>();

@@ -11,10 +11,10 @@ namespace braze {
 
 namespace {
 
-// A program for n:1..64 keeps the binding of every size.
+// With this number, a program for n: 1..64 keeps the bindings of all sizes.
 constexpr size_t kMostBindings = 64;
 
-// The cost of a parallel region, approximately. Waking sleeping threads costs more; the pool takes
+// The approximate cost of a parallel region. Waking sleeping threads costs more; the pool takes
 // that into account.
 constexpr double kRegionSeconds = 2e-6;
 
@@ -197,8 +197,8 @@ std::shared_ptr<const Binding> Plan::make_binding(std::span<const Array> argumen
     b.offsets.push_back(0);
     if (slot.kind != Slot::Kind::Temporary || b.slot_bytes[i] == 0) continue;
     b.offsets[i] = amount(slot_offsets_[i]);
-    // A plan that leaves its arena would corrupt the heap. The check costs nothing, because it runs
-    // once for each size.
+    // A slot outside of the arena would corrupt the heap. The check is cheap, because it runs once
+    // for each set of sizes.
     if (b.offsets[i] > b.arena_bytes || b.slot_bytes[i] > b.arena_bytes - b.offsets[i]) {
       malformed(p, fmt::format("slot {} leaves the arena", i));
     }
@@ -230,7 +230,7 @@ std::shared_ptr<const Binding> Plan::make_binding(std::span<const Array> argumen
     const double one_core =
         std::max(static_cast<double>(launch.bytes) * cores / target_.cache_bytes_per_second,
                  static_cast<double>(launch.flops) * cores / target_.flops_per_second);
-    // Figures that are not given mean nothing.
+    // A time of 0 means that the figures of the launch are not known.
     const bool tiny = one_core > 0 && one_core < 2 * kRegionSeconds;
     launch.serial = (most <= 1 && p.launches[i].members.empty()) || tiny;
     launch.seconds = launch.empty ? 0 : one_core;
@@ -240,8 +240,8 @@ std::shared_ptr<const Binding> Plan::make_binding(std::span<const Array> argumen
   return binding;
 }
 
-// It goes by memory, not by slots, so that it holds for any plan of it: one that gives memory away
-// at once has launches wait sooner.
+// Finds the collectives for which each launch has to wait. Ranges of memory decide, not slots, so
+// that this is right for every host plan. If a plan reuses memory early, launches wait earlier.
 void Plan::find_awaited(Binding& b) const {
   const Program& p = *program_;
   struct Range {
@@ -255,7 +255,7 @@ void Plan::find_awaited(Binding& b) const {
       case Slot::Kind::Temporary:
         return Range{0, b.offsets[slot_index], b.offsets[slot_index] + bytes};
       case Slot::Kind::Input:
-        // What nobody writes may be read by many.
+        // Memory that is never written needs no order.
         if (!donated_[slot.index]) return std::nullopt;
         return Range{1 + slot.index, 0, bytes};
       case Slot::Kind::Output:
@@ -268,7 +268,7 @@ void Plan::find_awaited(Binding& b) const {
     }
     return std::nullopt;
   };
-  std::vector<std::pair<uint32_t, Range>> under_way;  // of each collective what it touches
+  std::vector<std::pair<uint32_t, Range>> under_way;  // the ranges that each collective accesses
   for (uint32_t i = 0; i < p.launches.size(); ++i) {
     const Launch& launch = p.launches[i];
     if (launch.artifact == Launch::kCollective) {

@@ -1,4 +1,5 @@
-// plan.h — the host plan of a Program, checked once at load and evaluated once per set of sizes.
+// plan.h — the host plan of a Program, which is checked once at load and evaluated once for each
+// set of sizes.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +35,11 @@ struct Binding {
     std::vector<int64_t> scalars, instances;
     std::vector<uint64_t> sizes;  ///< bytes of each buffer
     bool empty = false;           ///< it has no instance
-    bool serial = false;          ///< not worth several threads
-    double seconds = 0;           ///< estimate
+    bool serial = false;          ///< too short to be worth several threads
+    double seconds = 0;           ///< estimated time
     uint64_t bytes = 0, flops = 0;
-    /// The last collective before it that has to be complete, with all before that one: it touches
-    /// memory of this one. Collectives among themselves are in order.
+    /// The last of the collectives before this launch that access its memory, so that they must be
+    /// complete. Collectives are complete in their order.
     std::optional<uint32_t> awaits = {};
   };
 
@@ -50,16 +51,16 @@ struct Binding {
   std::vector<uint64_t> offsets;     ///< in the arena, of every slot; 0 where it is not there
   uint64_t arena_bytes = 0;
   std::vector<LaunchValues> launches;
-  double seconds = 0;  ///< estimate, all launches
+  double seconds = 0;  ///< estimated time of all launches
   MemoryPlan memory;
 };
 
-/// Throws kArgument, naming the inputs: a call passed `given` arguments, but the program needs one
-/// for each input for which `bound` (by input; it may be empty) holds no array.
+/// Throws kArgument, with the names of the inputs, for a call with `given` arguments. The program
+/// needs one for each input for which `bound` (by input; it may be empty) has no array.
 [[noreturn]] void fail_argument_count(const Program& program, size_t given,
                                       std::span<const Array> bound);
 
-/// How a result comes to its array.
+/// Says which array a result is.
 struct ResultPlan {
   enum class Kind : uint8_t {
     Fresh,    ///< new memory
@@ -72,18 +73,19 @@ struct ResultPlan {
   uint32_t index = 0;
 };
 
-/// Immutable, except for its cache of bindings, which is internally synchronised.
+/// The checked plan. It is immutable, except for its cache of bindings, which is thread-safe.
 class Plan {
  public:
-  /// DataLoss if the program refers to something that does not exist.
+  /// Throws DataLoss if the program refers to something that does not exist.
   Plan(std::shared_ptr<const Program> program, const DeviceDriver& driver);
 
   const Program& program() const { return *program_; }
   std::span<const ResultPlan> results() const { return results_; }
-  /// Of every input: whether a result takes over its memory.
+  /// For each input: whether a result takes over its memory.
   const std::vector<bool>& donated() const { return donated_; }
 
-  /// Checks the arguments and finds or makes their binding. InvalidArgument names the argument.
+  /// Checks the arguments, and finds or makes their binding. If an argument does not fit, it throws
+  /// an InvalidArgument that names it.
   std::shared_ptr<const Binding> bind(std::span<const Array> arguments) const;
 
  private:
@@ -103,10 +105,10 @@ class Plan {
   std::vector<ResultPlan> results_;
   std::vector<bool> donated_;
 
-  // Expected extents of every input, -1 where a symbol decides.
+  // The expected extents of every input; -1 for those that depend on a symbol.
   std::vector<std::vector<int64_t>> extents_;
 
-  // Where ExprProgram::run puts the values.
+  // The expressions, and where ExprProgram::run puts their values.
   ExprProgram exprs_;
   std::vector<std::vector<uint32_t>> slot_dims_;
   std::vector<uint32_t> slot_offsets_;
@@ -115,7 +117,7 @@ class Plan {
   std::vector<LaunchRegisters> launches_;
 
   mutable std::mutex mutex_;
-  mutable std::vector<std::shared_ptr<const Binding>> bindings_;  // the last used first
+  mutable std::vector<std::shared_ptr<const Binding>> bindings_;  // the last one used comes first
 };
 
 }  // namespace braze

@@ -17,20 +17,20 @@ struct PreparedCall {
   std::vector<Array> arguments, results;
 };
 
-/// The program's code and constants on a device, which stands at `places` along the program's axes
-/// of the mesh.
+/// Loads the program's code and constants on a device, whose places along the program's axes of the
+/// mesh are `places`.
 Executable load_on_mesh(std::shared_ptr<const Program> program, const Device& device,
                         std::vector<int64_t> places);
 
-/// If it throws, nothing has happened.
+/// Prepares a call. If it throws, nothing has happened.
 PreparedCall prepare_call(const Executable& executable, std::span<const Array> arguments);
-/// Before it is submitted: what its collectives are done by.
+/// Sets the object that does the call's collectives. Must be called before the call is submitted.
 void join_call(const PreparedCall& prepared, std::shared_ptr<Together> together);
-/// Throws if an argument was donated meanwhile.
+/// Throws if an argument has been donated since the call was prepared.
 void check_arguments(const PreparedCall& prepared);
-/// Enqueues it. If the device has a background thread, that thread is woken.
+/// Submits the call. If the device has a background thread, that thread is woken.
 void submit_call(const PreparedCall& prepared);
-/// It will not be submitted: releases what it holds.
+/// Releases everything that a call holds which will not be submitted.
 void drop_call(const PreparedCall& prepared) noexcept;
 
 }  // namespace braze

@@ -1,4 +1,4 @@
-// relax.h — what a thread does in a loop that waits for another one.
+// relax.h — an instruction for loops in which a thread waits for another one.
 #pragma once
 
 #if defined(__x86_64__)

@@ -12,7 +12,7 @@ namespace {
 
 thread_local std::vector<Stream> guards;
 
-/// It does nothing; only its position counts.
+/// Work that does nothing, and marks a position in a stream.
 class Marker : public Work {
  public:
   Marker(DeviceDriver& driver, StreamRef stream) : driver_(driver), stream_(std::move(stream)) {}
@@ -25,7 +25,7 @@ class Marker : public Work {
   const StreamRef stream_;
 };
 
-/// Holds later work until an event of another device.
+/// Work that makes later work wait for an event of another device.
 class Gate : public Work {
  public:
   explicit Gate(Event event) : event_(std::move(event)) {}
@@ -83,7 +83,7 @@ Event Stream::record() const {
   driver_->queue().submit(
       marker, 0, [] {}, pool_of(stream_.get()));
   if (driver_->has_host_memory()) return Event(std::make_shared<Event::State>(*driver_, marker));
-  // Calls of this thread that another thread submits for it come before.
+  // Another thread may be submitting earlier calls of this thread. They come before the event.
   driver_->queue().wait(*marker);
   marker->rethrow();
   return Event(std::make_shared<Event::State>(*driver_, marker->fence()));
@@ -97,7 +97,7 @@ void Stream::wait(const Event& event) const {
   } else if (on_host && &event.state()->driver != driver_) {
     driver_->queue().submit(std::make_shared<Gate>(event), 0, [] {});
   } else if (!on_host) {
-    event.wait();  // a GPU cannot wait for the host
+    event.wait();  // the host waits, because a GPU cannot wait for it
   }
 }
 

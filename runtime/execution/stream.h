@@ -17,20 +17,20 @@ struct Event::State {
 
   DeviceDriver& driver;
   std::shared_ptr<Fence> fence;  // null if `work` is not null
-  std::shared_ptr<Work> work;    // of a device without a queue of its own
+  std::shared_ptr<Work> work;    // of a device without its own queue
 };
 
 struct PinnedMemory::State {
   State(DeviceDriver& of, size_t bytes);
   ~State();
-  /// Notes a copy from the memory or to it.
+  /// Notes a copy that reads or writes the memory.
   void add_use(std::shared_ptr<Fence> fence);
 
   DeviceDriver& driver;
   const size_t size;
   std::byte* const data;
   std::mutex mutex;
-  std::vector<std::shared_ptr<Fence>> uses;  // those that may still be under way
+  std::vector<std::shared_ptr<Fence>> uses;  // copies that may still be under way
 };
 
 /// Called at the beginning and end of a StreamGuard.

@@ -16,15 +16,16 @@ namespace {
 // memory.
 constexpr size_t kMostPending = 64;
 
-// A thread that submits does this much work of other threads that submit meanwhile. Relieving it
-// costs two changes of threads.
+// A thread that submits does up to this number of submissions of other threads. To relieve it costs
+// two changes of threads.
 constexpr size_t kMostForOthers = 32;
 
 // Work longer than this is worth the system call that wakes the background thread.
 constexpr double kWorthWaking = 50e-6;
 
-// After it saw work, the background thread looks again at this interval, this many times, and then
-// sleeps until it is woken. Callers that mostly wait for their results therefore never wake it.
+// After the background thread has seen work, it looks for more at this interval, this number of
+// times. Then it sleeps until it is woken. Callers that mostly wait for their results therefore
+// never have to wake it.
 constexpr auto kDoze = std::chrono::microseconds(200);
 constexpr int kDozes = 250;
 
@@ -68,7 +69,7 @@ WorkQueue::~WorkQueue() {
 }
 
 void WorkQueue::run_front(Lock& lock, uint32_t id, bool tired) {
-  Lane& lane = lanes_.at(id);  // which stays as long as something runs there
+  Lane& lane = lanes_.at(id);  // it exists as long as something runs there
   lane.running = std::move(lane.queue.front());
   lane.queue.pop_front();
   lane.tired = tired;
@@ -96,8 +97,8 @@ void WorkQueue::make_room(Lock& lock, uint32_t id) {
   }
 }
 
-/// Waits until the thread that is at the lane has stopped for this one, if it has done enough. If
-/// not, it will do what this one has submitted as well.
+/// If the thread that works at the lane has done enough for others, waits until it stops, so that
+/// this thread takes over. Otherwise that thread also does what this one has submitted.
 void WorkQueue::relieve(Lock& lock, uint32_t id) {
   Lane& lane = lanes_.at(id);
   ++lane.relievers;
@@ -105,9 +106,9 @@ void WorkQueue::relieve(Lock& lock, uint32_t id) {
   --lane.relievers;
 }
 
-/// By every thread that has done work of a lane: what is left then belongs to no waiting thread, so
-/// another one is told of it, or where there is none, this one does it. A lane with nothing left is
-/// forgotten, except the first.
+/// Every thread that has done work of a lane calls this when it leaves the lane. No waiting thread
+/// does the work that is left, so another thread is notified; if there is none, this thread does
+/// the work. An empty lane is removed, except the first.
 void WorkQueue::leave(Lock& lock, uint32_t id) {
   size_t enough = 0;
   for (size_t turn = 0;; ++turn) {
@@ -133,7 +134,7 @@ void WorkQueue::wake(double seconds) noexcept {
       worker_ = std::thread([this] { serve(); });
       worker_state_ = Worker::Dozing;
     } catch (const std::exception&) {
-      // If there is no thread, or no memory for one, whoever waits does the work.
+      // If a thread cannot be started, the threads that wait do the work.
     }
   } else if (worker_state_ == Worker::Asleep ||
              (worker_state_ == Worker::Dozing && seconds > kWorthWaking)) {
@@ -155,11 +156,11 @@ void WorkQueue::wait(const Work& work) {
   std::unique_lock lock(mutex_);
   bool patient = false;
   while (!work.done()) {
-    const Lane& lane = lanes_.at(work.lane_);  // which has the work
+    const Lane& lane = lanes_.at(work.lane_);  // it exists, because it has the work
     if (!lane.running) {
       run_front(lock, work.lane_);
     } else if (!patient) {
-      // Another thread executes the work, and may finish before this one could fall asleep.
+      // Another thread executes the work, and may finish before this one would be asleep.
       lock.unlock();
       spin_until_done(work);
       lock.lock();

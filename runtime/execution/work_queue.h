@@ -1,17 +1,18 @@
-// work_queue.h — work of one device, done in lanes: in each, in the order of submission.
+// work_queue.h — the work of one device, in lanes. The work of a lane is done in the order in which
+// it was submitted.
 //
-// A device has one WorkQueue, with a lane for each of its streams (driver.h). Lanes are worked on
-// side by side, by different threads. Submissions to all lanes have one order, so that checks at
+// A device has one WorkQueue, with a lane for each of its streams (driver.h). Different threads
+// work on the lanes at the same time. Submissions to all lanes have one order, so that checks at
 // admission hold until the work is in its lane. Work may wait for any work that was submitted
 // before it, in its own lane or in another; therefore no wait is circular.
 //
-// Submitting never blocks for long. On a host device a background thread does the work, and a
-// thread that waits for a result does it itself where the background thread has not begun, so that
-// a synchronous caller pays for no change of threads. A device with a queue of its own, to which
-// handing over work takes microseconds, has it done by the thread that submits; such work is done
-// when it is in that queue, and its Fence tells when it is complete. Of several threads that submit
-// at once one does the work of all, until it has done its own and a few more; the next one that
-// submits then relieves it.
+// Submitting never blocks for long. On a host device a background thread does the work. If that
+// thread has not begun, a thread that waits for a result does the work itself, so that a
+// synchronous caller needs no change of threads. A GPU has its own queue, and passing work to it
+// takes microseconds. There the thread that submits does the work: it is done when it is in that
+// queue, and its Fence tells when it is complete. If several threads submit at the same time, one
+// of them does the work of all, until it has done its own and some more; then the next thread that
+// submits relieves it.
 #pragma once
 
 #include <atomic>
@@ -42,27 +43,29 @@ class Fence {
   virtual uint64_t number() const { return 0; }
 };
 
-/// What is found out about work after its fence: that others, with whom a device did it, failed.
+/// Finds out, after the fence of some work, whether other devices that took part in it failed.
 class Verdict {
  public:
   virtual ~Verdict() = default;
-  /// Throws if so; if not, it never will. By any thread, once the fence is passed.
+  /// Throws if another device failed. The answer never changes. Any thread may call it, when the
+  /// fence is passed.
   virtual void confirm() = 0;
 };
 
-/// Something that is done once, and the event of its completion. Thread-safe after it was
-/// submitted.
+/// Work that is done once, with its completion. It is thread-safe after it was submitted.
 class Work {
  public:
   virtual ~Work() = default;
 
   bool done() const { return done_.load(std::memory_order_acquire); }
-  /// Rethrows what `execute` threw; only once it is done.
+  /// Rethrows the error that `execute` threw. Call it only when the work is done.
   void rethrow() const { error_.rethrow(); }
   const CapturedError& error() const { return error_; }
-  /// Its point in the device's own queue; null if there is none. Only once it is done.
+  /// Its point in the device's own queue; null if there is none. Call it only when the work is
+  /// done.
   const std::shared_ptr<Fence>& fence() const { return fence_; }
-  /// Throws if the result is none after all; only once done, and the fence passed.
+  /// Throws if the result is not valid because another device failed. Call it only when the work is
+  /// done and its fence is passed.
   void confirm() const {
     if (verdict_) verdict_->confirm();
   }
@@ -76,7 +79,7 @@ class Work {
   virtual void release() noexcept {}
 
   std::shared_ptr<Fence> fence_;      ///< set by `execute`
-  std::shared_ptr<Verdict> verdict_;  ///< set by `execute`; null: nothing is to be found out
+  std::shared_ptr<Verdict> verdict_;  ///< set by `execute`; null if no other device takes part
 
  private:
   friend class WorkQueue;
@@ -86,10 +89,12 @@ class Work {
   uint64_t number_ = 0;  // among all submissions to the queue
 };
 
-/// In a child that was forked from a process with a WorkQueue, waiting is an error (fork.h).
+/// The queue of a device. In a forked child of a process with a WorkQueue, waiting is an error
+/// (fork.h).
 class WorkQueue {
  public:
-  /// Which thread does the work: a background thread or whoever waits; or the thread that submits.
+  /// Which thread does the work: a background thread or a thread that waits for it (Background), or
+  /// the thread that submits (Immediate).
   enum class Mode : uint8_t { Background, Immediate };
 
   explicit WorkQueue(Mode mode) : mode_(mode) { note_threads(); }
@@ -97,9 +102,9 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  /// Enqueues `work` in a lane; a queue in the mode Background has only lane 0. `admit` is called
-  /// first, with no other submission in between, and may throw, which leaves the queue as it was;
-  /// so does std::bad_alloc. `seconds` estimates how long the work takes.
+  /// Adds `work` to a lane. A queue in the mode Background has only lane 0. `admit` is called
+  /// first, with no other submission between it and this one. If it throws, or if there is no
+  /// memory, the queue stays unchanged. `seconds` estimates how long the work takes.
   template <class Admit>
   void submit(const std::shared_ptr<Work>& work, double seconds, Admit&& admit, uint32_t lane = 0) {
     refuse_if_forked();
@@ -119,15 +124,15 @@ class WorkQueue {
     }
   }
 
-  /// Requires a background thread, for work that waits for another device; false if there can be
-  /// none.
+  /// Makes sure that there is a background thread, for work that waits for another device. Returns
+  /// false if there can be none.
   bool has_worker();
 
   /// Blocks until `work`, which was submitted here, is done.
   void wait(const Work& work);
   /// Blocks until everything submitted so far is done.
   void drain();
-  /// Drains, then rethrows the first error since the last call of this.
+  /// Drains, and then rethrows the first error since the last call of `synchronize`.
   void synchronize();
 
  private:
@@ -136,12 +141,12 @@ class WorkQueue {
 
   struct Lane {
     std::deque<std::shared_ptr<Work>> queue;
-    std::shared_ptr<Work> running;  // what some thread executes; null: no thread is at this lane
+    std::shared_ptr<Work> running;  // what a thread executes; null: no thread works at this lane
     bool tired = false;             // that thread has done enough for others
-    int relievers = 0;              // threads that wait to do the rest for it
+    int relievers = 0;              // threads that wait to take over from it
 
     bool idle() const { return !running && queue.empty(); }
-    /// The first of what is not done. Unless idle.
+    /// The oldest work that is not done. The lane must not be idle.
     const Work& oldest() const { return running ? *running : *queue.front(); }
   };
 
@@ -169,10 +174,10 @@ class WorkQueue {
   const Mode mode_;
   std::mutex mutex_;
   ConditionVariable finished_;  // some work is done
-  ConditionVariable arrived_;   // the background thread should look
+  ConditionVariable arrived_;   // the background thread should look for work
   std::map<uint32_t, Lane> lanes_ = {
-      {0, {}}};             // the first, and others as long as they are not idle
-  uint64_t submitted_ = 0;  // so far
+      {0, {}}};             // the first lane, and others as long as they are not idle
+  uint64_t submitted_ = 0;  // the number of submissions so far
   CapturedError first_error_;
   int waiting_ = 0;  // threads that wait for `finished_`
   bool stop_ = false;

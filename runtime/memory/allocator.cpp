@@ -15,14 +15,14 @@ namespace braze {
 namespace {
 
 constexpr size_t kSmallest = 64;          // one cache line
-constexpr size_t kFine = 1024;            // multiples of a cache line up to here
-constexpr size_t kFromSystem = 64 << 10;  // whole pages from here on
+constexpr size_t kFine = 1024;            // sizes up to here are multiples of a cache line
+constexpr size_t kFromSystem = 64 << 10;  // blocks from here on are whole pages
 constexpr size_t kWhole = 1 << 20;        // larger blocks may be divided
 constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kPage = 4096;
 
-constexpr uint64_t kWindow = 4096;          // requests; several steps of a large training loop
-constexpr uint64_t kAlwaysKept = 64 << 20;  // smaller ones are not worth giving back
+constexpr uint64_t kWindow = 4096;          // requests: several steps of a large training loop
+constexpr uint64_t kAlwaysKept = 64 << 20;  // a smaller cache is not worth giving back
 
 constexpr size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 
@@ -45,7 +45,7 @@ std::byte* HostMemory::allocate(size_t size) {
   if (address == MAP_FAILED) return nullptr;
   auto* begin = static_cast<std::byte*>(address);
   if (!huge) return begin;
-  // Keeps the part that begins at a huge page.
+  // Keeps the part of the mapping that begins at a huge page.
   const size_t before =
       round_up(reinterpret_cast<uintptr_t>(begin), kHugePage) - reinterpret_cast<uintptr_t>(begin);
   const size_t after = kHugePage - before;
@@ -58,7 +58,7 @@ std::byte* HostMemory::allocate(size_t size) {
 void HostMemory::free(std::byte* data, size_t size) noexcept {
   if (size < kFromSystem) return std::free(data);
   const size_t mapped = round_up(size, kPage);
-  // A hole may need one mapping more than the system allows. Then the addresses stay reserved.
+  // A hole can need one mapping more than the system allows. Then the addresses stay reserved.
   if (munmap(data, mapped) != 0) madvise(data, mapped, MADV_DONTNEED);
 }
 
@@ -73,7 +73,7 @@ struct Buffer::Block : Link<ByAge>, Link<BySize> {
   Allocator* owner;
   std::byte* data;
   size_t size;
-  uint32_t pool;  // of all parts of a piece of the source's memory
+  uint32_t pool;  // the same for all parts of a piece of the source's memory
   Label label;
   bool is_free = false;
   // The parts of the same piece of the source's memory that lie next to it.
@@ -88,8 +88,8 @@ Buffer::~Buffer() {
 
 std::byte* Buffer::data() const { return block_ ? block_->data : nullptr; }
 
-/// Accounts for a call of the source, which is made without the lock. The bytes that it moves count
-/// as held.
+/// Notes a call of the source, which is made without the lock. The bytes that the call allocates or
+/// frees count as held.
 class Allocator::SourceCall : public Link<ByTurn> {
  public:
   SourceCall(Allocator& allocator, Lock& lock, uint64_t bytes)
@@ -277,7 +277,7 @@ void Allocator::take_out_of_cache(Buffer::Block* block) {
 }
 
 void Allocator::release(Buffer::Block* block) noexcept {
-  Label label;  // freed after the lock
+  Label label;  // is freed after the lock is released
   Lock lock(mutex_);
   label.swap(block->label);
   block->Link<ByAge>::unlink();
@@ -305,12 +305,12 @@ void Allocator::release(Buffer::Block* block) noexcept {
     trim(lock, most_cached);
 }
 
-// Under the lock, so that changes are reported in their order.
+// Called under the lock, so that changes are reported in their order.
 void Allocator::count_live() const noexcept {
   try {
     trace::add_count(device_, "live", "bytes", stats_.live_bytes);
   } catch (const std::bad_alloc&) {
-    // A timeline that lacks a moment is better than a program that fails.
+    // A missing event in the timeline is better than a program that fails.
   }
 }
 
@@ -328,9 +328,9 @@ void Allocator::trace_retry(std::string_view what, size_t size, const Label& lab
   trace::add_instant("memory", what, arguments);
 }
 
-/// Gives back cached memory until `size` more bytes are within the limit; false if that is
-/// impossible. A request that fits does not fail because another thread uses memory or the cache
-/// meanwhile.
+/// Returns cached memory to the system until `size` more bytes are within the limit. Returns false
+/// if that is impossible. A request that fits does not fail because another thread uses memory or
+/// the cache at the same time.
 bool Allocator::make_room(Lock& lock, size_t size) {
   while (limit_ && held() + size > *limit_) {
     if (stats_.live_bytes + size > *limit_) return false;
@@ -342,8 +342,8 @@ bool Allocator::make_room(Lock& lock, size_t size) {
   return true;
 }
 
-/// Gives back the oldest free blocks until at most `most_cached` bytes of them are left. Returns
-/// whether there were any.
+/// Returns the oldest free blocks to the system until at most `most_cached` bytes of free blocks
+/// are left. The result says whether there were any to return.
 bool Allocator::trim(Lock& lock, uint64_t most_cached) {
   Link<ByAge> doomed;
   uint64_t bytes = 0;
@@ -367,7 +367,7 @@ bool Allocator::trim(Lock& lock, uint64_t most_cached) {
   return true;
 }
 
-/// Returns when the present calls of the source have ended, so that the memory that they free is
+/// Waits until the present calls of the source have ended, so that the memory that they free is
 /// available.
 void Allocator::await_source_calls(Lock& lock) {
   const uint64_t later = source_calls_begun_;

@@ -1,23 +1,23 @@
 // allocator.h — the memory of one device: buffers, and the allocator that keeps freed buffers for
 // reuse.
 //
-// Sizes are rounded up: to multiples of 64 up to 1 KiB, then to eight sizes an octave, and from 16
-// MiB on to multiples of 2 MiB. A freed block of up to 1 MiB serves later requests of its size. A
-// larger block also serves smaller requests: it is divided, and neighbours that are free become one
-// block again. Reused memory is not cleared. Statistics count whole blocks, so they show what the
-// process holds.
+// Sizes are rounded up: to multiples of 64 up to 1 KiB, then to eight sizes in each octave, and
+// from 16 MiB on to multiples of 2 MiB. A freed block of up to 1 MiB is reused for requests of its
+// size. A larger block is also reused for smaller requests: it is divided, and neighbours that are
+// free become one block again. Reused memory is not cleared. Statistics count whole blocks, so they
+// show how much memory the process holds.
 //
-// The cache of host memory is limited. It keeps what was in use at once within the last few
-// thousand requests, a quarter of that, and 64 MiB. Memory that is freed beyond that goes back to
-// the system, the oldest first. Giving back memory of a GPU would make the GPU wait, so only a
-// shortage or `empty_cache` does it there.
+// The cache of host memory is limited. Used and cached memory together may reach the greatest
+// amount that was in use within the last few thousand requests, plus a quarter of that, plus 64
+// MiB. Memory beyond that is returned to the system, the oldest first. On a GPU, returning memory
+// would make the GPU wait, so it happens only at a shortage or by `empty_cache`.
 //
 // Blocks belong to pools, one for each stream of the device. A block is reused only in its own
-// pool, where the next use comes after the previous one. The limit, the statistics and the cache
-// are common.
+// pool, where the next use comes after the previous one. All pools have one limit, one set of
+// statistics and one cache.
 //
-// Calls of the source are made without the lock. Meanwhile their memory counts as held, so all
-// threads together stay within a limit.
+// Calls of the source are made without the lock. During a call its memory counts as held, so all
+// threads together stay within the limit.
 #pragma once
 
 #include <array>
@@ -85,7 +85,7 @@ struct Link {
     previous->next = next;
     next->previous = previous;
   }
-  /// Makes a list of nothing else of what is in no list.
+  /// Makes a list of this member alone, which must be in no list.
   void stand_alone() { previous = next = this; }
 
   Link* previous = this;
@@ -93,9 +93,9 @@ struct Link {
 };
 
 struct ByAge;   ///< blocks in use, or blocks in the cache, the oldest first
-struct ByTurn;  ///< present calls of the source, the first begun first
-struct BySize;  ///< free blocks of about one size; the last one freed comes first, because it is
-                ///< the warmest
+struct ByTurn;  ///< present calls of the source, in the order in which they began
+struct BySize;  ///< free blocks of about one size; the one that was freed last comes first, because
+                ///< it is most likely in a cache of the processor
 
 /// Owns a block of memory on a device, or nothing.
 class Buffer {
@@ -108,7 +108,7 @@ class Buffer {
   }
   ~Buffer();
 
-  /// Null for a buffer of no bytes.
+  /// The address of the block; null for a buffer without bytes.
   std::byte* data() const;
 
  private:
@@ -132,7 +132,8 @@ class Allocator {
   /// system, then waits for pending work, and then throws ResourceExhausted with the largest live
   /// allocations.
   Buffer allocate(size_t bytes, const Label& label, uint32_t pool = 0);
-  /// Moves the memory of `pool` to the main pool. All its uses are in the main pool's order by now.
+  /// Moves the memory of `pool` to the main pool. Later work in the main stream must already come
+  /// after all its uses.
   void give_to_main_pool(uint32_t pool);
 
   /// The bytes that a request takes, rounded up.
@@ -144,8 +145,8 @@ class Allocator {
   void empty_cache();
   void set_limit(std::optional<uint64_t> bytes);
 
-  /// Fault injection: from now on, the request after `served` others finds no memory, however often
-  /// it tries; nullopt: none does.
+  /// Fault injection for tests: from now on, the request after `served` others finds no memory,
+  /// however often it tries. With nullopt, all requests are served again.
   void fail_request(std::optional<uint64_t> served);
 
  private:
@@ -154,7 +155,7 @@ class Allocator {
   static constexpr size_t kBins = 16 + 8 * 54;
   using Lock = std::unique_lock<std::mutex>;
 
-  // Functions that receive a lock may release it meanwhile.
+  // Functions that receive a lock may release it and take it again.
   Buffer::Block* try_allocate(Lock& lock, size_t size, const Label& label, uint32_t pool);
   Buffer::Block* find(size_t size, uint32_t pool);
   Buffer::Block* take(Buffer::Block* block, size_t size);

@@ -19,7 +19,7 @@ Array::State& state_of(const std::shared_ptr<Array::State>& state) {
   return *state;
 }
 
-/// The bytes of a tensor; ResourceExhausted if they exceed 64 bits.
+/// The number of bytes of a tensor. Throws ResourceExhausted if it does not fit in 64 bits.
 size_t checked_bytes(DType dtype, std::span<const int64_t> shape) {
   size_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<size_t>(checked_numel(shape)), size_of(dtype), &bytes)) {
@@ -56,7 +56,7 @@ Array::State::~State() {
       driver.release_after(home.get(), std::move(fences), std::move(owner));
       return;
     }
-    // The next user of the memory comes after those that used it before.
+    // The next use of the memory must come after all uses so far.
     for (const Use& use : uses) driver.wait_for(home.get(), *use.fence);
   } catch (const std::exception&) {
     // A lost device no longer computes anything.
@@ -123,7 +123,7 @@ Array make_array(DType dtype, std::vector<int64_t> shape, const Device& device,
                  const Label& label) {
   DeviceDriver& driver = Registry::get().driver(device);
   const size_t bytes = checked_bytes(dtype, shape);
-  // A value that no graph named is identified by its type.
+  // A value without a name in a graph is identified by its type.
   const auto named = label ? label
                            : std::make_shared<const std::string>(
                                  fmt::format("an array {}", type_text(dtype, shape)));
@@ -213,7 +213,7 @@ Device Array::device() const { return state_of(state()).driver.device(); }
 
 Array Array::to(const Device& device) const {
   if (spread_) {
-    // A replicated value may already be there.
+    // A replicated value may already be on the device.
     for (const Array& shard : spread_->shards)
       if (spread_->sharding.is_replicated() && shard.valid() && shard.device() == device)
         return shard;

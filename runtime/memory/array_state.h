@@ -12,7 +12,7 @@
 
 namespace braze {
 
-/// Stands for a stream's pool: copies out, which have an order of their own.
+/// The pool number of copies to the host, which have their own stream.
 inline constexpr uint32_t kCopiesOutPool = UINT32_MAX;
 
 namespace codes {
@@ -30,16 +30,17 @@ inline constexpr Code kForeignDonated{
     "An array over borrowed or exported memory was donated to a call."};
 }  // namespace codes
 
-/// Everything but `buffer` and the donation is fixed when the State is made.
+/// Everything except `buffer` and the donation is fixed when the State is made.
 ///
-/// A donation moves the memory to another State, which overwrites it. Calls and donations are put
-/// in order by their admission to the device's work queue. Readers are kept apart from it by pins:
-/// a reader on the host pins, then checks `donated`; a call that reads pins when it is admitted,
-/// until it is in its stream; a donor sets `donated`, and the call that overwrites waits for the
-/// pins to go before it begins. A reader's own wait cannot be for that call, which comes after the
-/// value.
+/// A donation moves the memory to another State, which overwrites it. The admission to the device's
+/// work queue determines the order of calls and donations. Pins keep a donation from overwriting
+/// memory that is being read. A reader on the host first pins the state and then checks `donated`.
+/// A call pins the states that it reads when it is admitted, and releases them when it is in its
+/// stream. A donation sets `donated`, and the call that overwrites the memory waits until there is
+/// no pin. No circular wait is possible: a reader waits for the value, which is computed before
+/// that call.
 struct Array::State {
-  /// How far a stream other than the memory's own has got with the memory.
+  /// The last use of the memory so far in a stream other than its own.
   struct Use {
     uint32_t pool;  ///< of the stream
     std::shared_ptr<Fence> fence;
@@ -60,16 +61,17 @@ struct Array::State {
   std::byte* const data;
   const std::shared_ptr<Work> ready;  ///< null if the value existed from the beginning
 
-  std::shared_ptr<const void> owner;  ///< owner of memory that is not a buffer's; fixed too
-  /// The owner of the memory; null: the main stream. Set before anybody else sees the array.
+  std::shared_ptr<const void> owner;  ///< owner of memory that is not in a buffer
+  /// The stream that owns the memory; null: the main stream. Set before others see the array.
   StreamRef home;
   StreamRef made_in;      ///< the stream that makes the value; the main stream if `ready` is null
   std::vector<Use> uses;  ///< guarded by the driver's uses_mutex()
   Buffer buffer;          ///< guarded by the stream's submissions
   std::shared_ptr<const std::string> taken_by;  ///< set before `donated`: the call
   std::atomic<bool> donated{false};
-  /// To how many receivers (dlpack.h); such an array is not donated. Both are changed under the
-  /// driver's uses_mutex(), where the other one is looked at.
+  /// The number of receivers to which the array was exported (dlpack.h). Such an array must not be
+  /// donated. `lent` and `donated` are changed under the driver's uses_mutex(), after a check of
+  /// the other one.
   std::atomic<int> lent{0};
   std::atomic<int> pins{0};
 
@@ -84,16 +86,17 @@ struct Array::State {
   /// Notes that a stream uses the memory until `fence`.
   void add_use(uint32_t pool, std::shared_ptr<Fence> fence);
   std::vector<Use> uses_so_far();
-  /// What comes later into `stream` is behind what makes the value, which has been executed.
+  /// Makes later work in `stream` come after the work that makes the value. That work must have
+  /// been executed.
   void order(DeviceStream* stream) const;
   void pin() noexcept { pins.fetch_add(1); }
-  /// Whoever takes the last pin away tells those who wait for it.
+  /// Removes a pin, and notifies waiting threads if it was the last one.
   void unpin() noexcept {
     if (pins.fetch_sub(1) == 1) pins.notify_all();
   }
-  /// Blocks until nobody has a pin.
+  /// Blocks until there is no pin.
   void await_readers() const;
-  /// The value's fence in that queue; null if there is none.
+  /// The value's fence in the device's own queue; null if there is none.
   Fence* fence() const { return ready ? ready->fence().get() : nullptr; }
 };
 
@@ -110,7 +113,7 @@ class ArrayPin {
   Array::State& state_;
 };
 
-/// What was in the device's own queue before `fence`.
+/// Work that consists of everything in the device's own queue before `fence`.
 class Submitted : public Work {
  public:
   explicit Submitted(std::shared_ptr<Fence> fence) {
@@ -122,11 +125,11 @@ class Submitted : public Work {
   void execute() override {}
 };
 
-/// An array of uninitialised memory, for the caller to fill before anyone sees it.
+/// An array of uninitialised memory. The caller fills it before others see it.
 Array make_array(DType dtype, std::vector<int64_t> shape, const Device& device, const Label& label);
 
-/// An array over host memory that `owner` keeps and nobody writes, aligned to 64 bytes, on a device
-/// whose memory is the host's. Donating it is an error.
+/// An array over host memory, aligned to 64 bytes, on a device whose memory is that of the host.
+/// `owner` keeps the memory alive, and nothing writes to it. Donating the array is an error.
 Array borrow_array(DType dtype, std::vector<int64_t> shape, const Device& device,
                    std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
 

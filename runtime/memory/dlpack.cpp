@@ -83,7 +83,7 @@ Array import(const DLTensor& tensor, std::function<void()> release, bool may_cop
   return Array::borrow(std::move(memory));
 }
 
-/// What an exported tensor needs besides itself.
+/// The objects that an exported tensor keeps alive.
 struct Lent {
   Array array;
   std::vector<int64_t> shape, strides;
@@ -170,7 +170,7 @@ Array from_dlpack(DLManagedTensor* tensor, bool may_copy) {
 }
 
 DLManagedTensorVersioned* to_dlpack(const Array& array) {
-  array.shape();  // of an array, not of an empty handle
+  array.shape();  // throws for an empty handle
   auto* const tensor = lend<DLManagedTensorVersioned>(array);
   tensor->version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
   tensor->flags = DLPACK_FLAG_BITMASK_READ_ONLY;

@@ -14,7 +14,7 @@ namespace braze {
 
 namespace {
 
-constexpr size_t kAlignment = 64;  // alignment of what kernels are given
+constexpr size_t kAlignment = 64;  // of memory that kernels access
 
 [[noreturn]] void refuse(const ForeignMemory& memory, const std::string& why,
                          const std::string& fix) {
@@ -24,8 +24,8 @@ constexpr size_t kAlignment = 64;  // alignment of what kernels are given
        {.fix = fix});
 }
 
-/// The copy that makes the memory dense: axes of more than one element, merged where one continues
-/// the next, with what is dense as the element.
+/// The copy that makes the memory dense. It has the axes with more than one element. Neighbouring
+/// axes that run through memory as one are merged, and a dense part becomes the copy's element.
 StridedCopy dense_copy_of(const ForeignMemory& memory) {
   const auto size = static_cast<int64_t>(size_of(memory.dtype));
   StridedCopy copy{.bytes = size_of(memory.dtype)};
@@ -47,8 +47,8 @@ StridedCopy dense_copy_of(const ForeignMemory& memory) {
   return copy;
 }
 
-/// How far the first and the last byte are from the first element. Refuses strides with which that
-/// is further than any address, so that nothing below overflows.
+/// The distances of the first and the last byte from the first element. It rejects strides that
+/// reach further than any address, so that nothing below overflows.
 std::pair<int64_t, int64_t> reach_of(const ForeignMemory& memory, size_t bytes) {
   constexpr int64_t kFurthest = int64_t{1} << 48;
   const auto size = static_cast<int64_t>(size_of(memory.dtype));
@@ -66,7 +66,7 @@ std::pair<int64_t, int64_t> reach_of(const ForeignMemory& memory, size_t bytes) 
   return {first, last};
 }
 
-/// A dense copy on the device, in order with calls.
+/// A dense copy on the device, which is ordered with calls.
 class DeviceCopy : public Work {
  public:
   DeviceCopy(DeviceDriver& driver, StreamRef stream, std::byte* to, const std::byte* from,
@@ -120,7 +120,7 @@ Array copy_on_host(const ForeignMemory& memory, DeviceDriver& driver, size_t byt
   return copy;
 }
 
-/// Nobody above could do anything about what the host program's function throws.
+/// Calls the host program's function. Exceptions are dropped, because no caller could handle them.
 void call_release(const std::function<void()>& release) noexcept {
   try {
     release();
@@ -141,7 +141,7 @@ void say_copied(const ForeignMemory& memory, std::string_view why) {
 }  // namespace
 
 Array Array::borrow(ForeignMemory memory) {
-  // The memory is released, whatever happens from here on.
+  // From here on, the memory is released whatever happens.
   std::shared_ptr<const void> owner;
   if (memory.release) {
     owner = std::shared_ptr<const void>(
@@ -194,7 +194,7 @@ Array Array::borrow(ForeignMemory memory) {
       memory.dtype, memory.shape, driver, static_cast<std::byte*>(memory.data), Buffer(),
       stream ? std::make_shared<Submitted>(driver.fence(stream.get())) : nullptr);
   state->home = state->made_in = stream;
-  // Memory without an owner of its own still does not belong to Braze.
+  // An owner marks the memory as not belonging to Braze, even if nothing needs to be released.
   state->owner = owner ? std::move(owner) : std::shared_ptr<const void>(state.get(), [](auto*) {});
   return Array(std::move(state));
 }

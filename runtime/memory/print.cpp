@@ -1,4 +1,4 @@
-// print.cpp — arrays as text for people, laid out as NumPy does.
+// print.cpp — prints arrays for people, with the same layout as NumPy.
 
 #include <algorithm>
 #include <ostream>
@@ -21,7 +21,7 @@ class Printer {
  public:
   explicit Printer(const HostTensor& value)
       : value_(value), elided_(shown_items(value.shape()) > kShownWhole) {
-    // A first pass for the width of the columns.
+    // A first pass finds the width of the columns.
     visit(
         0, 0, [this](int64_t i) { width_ = std::max(width_, element(i).size()); }, [](auto...) {});
   }
@@ -66,7 +66,7 @@ class Printer {
 
   std::string element(int64_t i) const {
     if (!is_floating(value_.dtype())) return value_.element_text(i);
-    // The number of digits that all numbers of the dtype have.
+    // The number of significant digits that every number of the dtype has.
     const int digits = size_of(value_.dtype()) == 8 ? 8 : size_of(value_.dtype()) == 4 ? 6 : 4;
     return fmt::format("{:.{}g}", value_.get_double(i), digits);
   }

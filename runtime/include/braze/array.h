@@ -29,10 +29,10 @@ struct ForeignMemory {
       {};  ///< in elements, one for each axis; empty: dense and row-major
   /// "cpu": host memory. "cuda:1": memory of that GPU.
   Device device = {};
-  /// Called once, on any thread, when no array and no running work needs the memory any more. Also
-  /// called if the array cannot be made. May be empty.
+  /// It is called once, on any thread, when no array and no running work needs the memory any more.
+  /// It is also called if the array cannot be made. It may be empty.
   std::function<void()> release = {};
-  /// If false, memory that Braze would have to copy is an InvalidArgument.
+  /// If false, memory that Braze would have to copy is rejected with InvalidArgument.
   bool may_copy = true;
 };
 
@@ -41,8 +41,9 @@ struct ForeignMemory {
 /// still be under computation. Reading waits, and throws if the computation failed. Several threads
 /// may read at once.
 ///
-/// An Array may be spread over the devices of a mesh (mesh.h): then it has a shard on each, and is
-/// the whole to all who read it. Functions made by `spmd` and `data_parallel` take and return such.
+/// An Array may be spread over the devices of a mesh (mesh.h). It then has a shard on each device,
+/// and reading it gives the whole value. Functions made by `spmd` and `data_parallel` take and
+/// return such arrays.
 ///
 /// An Array that was donated to a call is dead. Using it is an error that names the call.
 class Array {
@@ -94,9 +95,9 @@ class Array {
   /// The same value spread over a mesh. InvalidArgument, with the fix, if an axis of the mesh does
   /// not divide the extent that it cuts.
   Array to(const Mesh& mesh, const Sharding& sharding) const;
-  bool is_spread() const { return spread_ != nullptr; }  ///< over a mesh
-  /// What the devices of the mesh have, those of this process, in their order; of an array on one
-  /// device: itself.
+  bool is_spread() const { return spread_ != nullptr; }  ///< whether it is spread over a mesh
+  /// The shards on those devices of the mesh that belong to this process, in the order of the
+  /// devices. For an array on one device, the array itself.
   std::vector<Array> shards() const;
   /// How it is spread over its mesh; replicated if it is on one device.
   const Sharding& sharding() const;
@@ -133,7 +134,8 @@ class Array {
   explicit Array(std::shared_ptr<State> state) : state_(std::move(state)) {}  ///< for Braze itself
   struct Spread;  /// For Braze itself (runtime/mesh/spread.h).
   explicit Array(std::shared_ptr<const Spread> spread) : spread_(std::move(spread)) {}
-  /// For Braze itself: of an array on one device. InvalidArgument if it is spread over a mesh.
+  /// For Braze itself: the state of an array on one device. InvalidArgument if it is spread over a
+  /// mesh.
   const std::shared_ptr<State>& state() const {
     if (spread_) fail_spread();
     return state_;
@@ -144,7 +146,7 @@ class Array {
   void check_dtype(DType dtype) const;
   [[noreturn]] void fail_spread() const;
   std::shared_ptr<State> state_;
-  std::shared_ptr<const Spread> spread_;  // one of the two, or none
+  std::shared_ptr<const Spread> spread_;  // at most one of state_ and spread_ is set
 };
 
 template <>

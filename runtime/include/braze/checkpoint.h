@@ -1,4 +1,5 @@
-// checkpoint.h — arrays over a mesh in files, one for each device, and back over any mesh.
+// checkpoint.h — saves arrays that are spread over a mesh, in one file for each device, and loads
+// them on any mesh.
 //
 //   save_checkpoint("step-100.safetensors.index.json", state_dict(parameters));
 //   parameters = restore(parameters, load_checkpoint("step-100.safetensors.index.json",
@@ -29,8 +30,8 @@ void save_checkpoint(const std::string& index_path, const std::map<std::string, 
 
 /// The arrays of a checkpoint that `like` names. Each has the sharding and mesh, or the device, of
 /// the array of the same name in `like`; this need not be the mesh that wrote it. InvalidArgument
-/// if the checkpoint does not have a name, or has it with another dtype or shape; DataLoss if a
-/// block is missing.
+/// if the checkpoint does not contain a name, or contains it with another dtype or shape; DataLoss
+/// if a block is missing.
 std::map<std::string, Array> load_checkpoint(const std::string& index_path,
                                              const std::map<std::string, Array>& like);
 /// All arrays of a checkpoint, whole, on one device.

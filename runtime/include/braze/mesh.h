@@ -33,13 +33,13 @@ class Mesh {
   /// if one occurs twice, and if they do not run the same code.
   Mesh(std::vector<MeshAxis> axes, std::vector<Device> devices);
 
-  const std::vector<MeshAxis>& axes() const;  ///< as they were given
+  const std::vector<MeshAxis>& axes() const;  ///< the axes, in the order in which they were given
   /// The device at each place. If the place belongs to another process, it is the device of this
   /// process that has the same number among its own.
   const std::vector<Device>& devices() const;
   bool is_local(size_t place) const;                ///< whether this process has the device there
   bool is_local() const;                            ///< whether it has all of them
-  size_t size() const { return devices().size(); }  ///< of all places
+  size_t size() const { return devices().size(); }  ///< the number of places
   /// The number of devices along an axis. InvalidArgument lists the axes if there is no such axis.
   int64_t size(std::string_view axis) const;
   std::string to_string() const;  ///< "data: 2, model: 2"
@@ -53,10 +53,10 @@ class Mesh {
   std::shared_ptr<State> state_;
 };
 
-/// In a sharding: this axis of the tensor is not cut.
+/// Says in a sharding that an axis of the tensor is not cut.
 inline constexpr const char* none = "";
 
-inline const Sharding replicated;  ///< every device has the whole
+inline const Sharding replicated;  ///< every device has the whole tensor
 /// The first axis of the tensor is cut along this axis of the mesh.
 Sharding sharded(std::string axis);
 /// For each axis of the tensor the axis of the mesh that cuts it, or `none`.
