@@ -54,7 +54,8 @@ bool is_trusted(const struct stat& facts) {
          (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// A cache that is full must not end the process by a signal.
+// Whether a write would exceed the process's limit of file sizes. Then a signal would end the
+// process.
 bool exceeds_file_limit(size_t bytes) {
   rlimit limit{};
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
@@ -71,7 +72,7 @@ std::error_code write_all(int fd, std::string_view bytes) {
   return {};
 }
 
-// What the beginning shows of a file that may be signed.
+// The fault that the beginning of a file shows. The file may be signed.
 std::string_view fault_of(int fd, uint64_t size) {
   std::string header(kEntryHeaderBytes, '\0');
   const ssize_t got = pread(fd, header.data(), header.size(), 0);

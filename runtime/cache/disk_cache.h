@@ -35,7 +35,7 @@ class DiskCache {
     uint64_t hits = 0, misses = 0;
     uint64_t faulty = 0;    ///< misses whose entry was not whole, or not trusted
     uint64_t unread = 0;    ///< misses whose entry could not be read
-    uint64_t stored = 0;    ///< entries made by this process, or meanwhile by another
+    uint64_t stored = 0;    ///< entries made by this process, or by another at the same time
     uint64_t unstored = 0;  ///< entries that could not be stored
     uint64_t evicted = 0;
   };
@@ -80,7 +80,7 @@ class DiskCache {
   const Warn warn_;
   std::once_flag opened_, warned_;
   std::optional<CacheFolder> folder_;
-  std::atomic<bool> read_only_ = false;  // the folder turned out not to take files
+  std::atomic<bool> read_only_ = false;  // files cannot be written to the folder
 
   mutable std::mutex mutex_;  // guards what follows
   Stats stats_;

@@ -24,7 +24,7 @@ template <class Value>
 class MemoryCache {
  public:
   struct Stats {
-    uint64_t hits = 0;    ///< found, or made by another thread meanwhile
+    uint64_t hits = 0;    ///< found, or made by another thread while this one waited
     uint64_t misses = 0;  ///< the asking thread made the value, or tried
     uint64_t made = 0;    ///< the misses whose value was made
     uint64_t evictions = 0;

@@ -1,5 +1,5 @@
-// driver.h — what each kind of device implements for the rest of the runtime, in a folder of its
-// own.
+// driver.h — the interface that each kind of device implements for the rest of the runtime. Each
+// kind has its own folder.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ inline constexpr Code kNoNativeStreams{"no-native-streams", ErrorKind::Unsupport
                                        "The device has no CUDA streams or events."};
 }  // namespace codes
 
-/// An order in which a device does things: its main one, which calls use unless they are told
-/// otherwise, or a further one, beside which others go on. Memory belongs to the stream that it was
-/// allocated for, whose order its reuse follows; another stream that used it is waited for before
-/// it is reused.
+/// A stream: an order in which a device does its work. Calls use the main stream unless they are
+/// told otherwise; work in further streams can run at the same time. Memory belongs to the stream
+/// for which it was allocated, and is reused in the order of that stream. If another stream has
+/// used the memory, the owning stream waits for it before the memory is reused.
 class DeviceStream {
  public:
   explicit DeviceStream(uint32_t pool) : pool_(pool) {}
@@ -51,11 +51,11 @@ class DeviceStream {
 /// A stream; null is the device's main one.
 using StreamRef = std::shared_ptr<DeviceStream>;
 
-/// Of a stream's memory in the allocator, and of its lane in the work queue.
+/// The number of a stream's memory in the allocator, and of its lane in the work queue.
 inline uint32_t pool_of(const DeviceStream* stream) { return stream ? stream->pool() : 0; }
 
-/// A dense copy of strided memory: elements along axes, the outermost first. An element is whatever
-/// is dense, and may be many elements of an array.
+/// A dense copy of strided memory, along axes of which the outermost comes first. An element of the
+/// copy is a dense part of the memory, and may be many elements of an array.
 struct StridedCopy {
   static constexpr size_t kMostAxes = 16;
   struct Axis {
@@ -71,10 +71,10 @@ struct Scratch {
   size_t size = 0;
 };
 
-/// One launch with everything evaluated.
+/// One launch, with the values of all its expressions.
 struct LaunchArguments {
-  uint32_t launch = 0;                 ///< which of Program::launches
-  DeviceStream* stream = nullptr;      ///< where it goes
+  uint32_t launch = 0;                 ///< the position in Program::launches
+  DeviceStream* stream = nullptr;      ///< the stream in which it runs
   std::span<void* const> buffers;      ///< as Launch::buffers
   std::span<const uint64_t> sizes;     ///< bytes of each of `buffers`
   std::span<const int64_t> scalars;    ///< as Launch::scalars
@@ -82,38 +82,38 @@ struct LaunchArguments {
   std::span<const int64_t> symbols;    ///< as Program::symbols
   bool serial = false;                 ///< too little work to share between threads
   double call_seconds = 0;             ///< estimate of the whole call; 0 if unknown
-  const Scratch* scratch = nullptr;    ///< what LoadedProgram::reserve gave to the call
+  const Scratch* scratch = nullptr;    ///< the result of LoadedProgram::reserve for the call
 };
 
-/// A program's code, ready on a device. Used by the threads that execute the device's work queue:
-/// by one at a time, except on a device with several streams. It takes no memory from the device's
-/// allocator, which may be waiting for the queue.
+/// A program's code, ready on a device. The threads that execute the device's work queue use it:
+/// one at a time, except on a device with several streams. It must not take memory from the
+/// device's allocator, which may be waiting for the queue.
 class LoadedProgram {
  public:
   virtual ~LoadedProgram() = default;
   virtual void launch(const LaunchArguments& arguments) = 0;
   /// Takes the memory that the launches of a call need besides their buffers; null if they need
-  /// none. By any thread, before the call is submitted, so that ResourceExhausted comes before
-  /// anything has happened. Several calls may get the same memory.
+  /// none. Any thread calls it before the call is submitted, so that ResourceExhausted is thrown
+  /// before anything has happened. Several calls may get the same memory.
   virtual std::shared_ptr<const Scratch> reserve() { return nullptr; }
-  /// Does one call in `stream`, whose slots are at these addresses: has `launches` make its
-  /// launches, fills and copies, or repeats what they were in an earlier call with the same
-  /// addresses and symbols.
+  /// Does one call in `stream`, whose slots are at these addresses. `launches` makes the launches,
+  /// fills and copies of the call. The function calls it, or repeats the recorded ones of an
+  /// earlier call with the same addresses and symbols.
   virtual void call(DeviceStream* /*stream*/, std::span<void* const> /*slots*/,
                     std::span<const int64_t> /*symbols*/, const std::function<void()>& launches) {
     launches();
   }
 };
 
-/// Measures a stretch of a device's own queue. Thread-safe after it was stopped.
+/// Measures the time of a part of a device's own queue. Thread-safe after it was stopped.
 class Stopwatch {
  public:
   virtual ~Stopwatch() = default;
   virtual void stop() = 0;
-  /// Blocks until the stretch is complete; 0 if it failed.
+  /// Blocks until that part is complete, and returns its time; 0 if it failed.
   virtual double seconds() = 0;
-  /// When it began, of trace::now(), once `seconds` has returned; 0 if it failed, or if no timeline
-  /// was being written then.
+  /// The time at which it began, on the clock of trace::now(). Call it when `seconds` has returned.
+  /// 0 if it failed, or if no timeline was being written then.
   virtual int64_t begin() = 0;
 };
 
@@ -133,11 +133,11 @@ class DeviceDriver {
   WorkQueue& queue() { return queue_; }
 
   virtual const Target& target() = 0;
-  /// How well code in `format` (see Artifact) for `target` suits this device: more is better,
-  /// nullopt if it does not run here.
+  /// How well code in `format` (see Artifact) for `target` suits this device. A greater number is
+  /// better; nullopt if the code does not run here.
   virtual std::optional<int> suitability(const Target& target, std::string_view format) const = 0;
-  /// Throws Unsupported, with the reason, if this device cannot run the program. Keeps the program
-  /// alive.
+  /// Loads a program, and keeps it alive. Throws Unsupported, with the reason, if this device
+  /// cannot run it.
   virtual std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) = 0;
 
   /// Whether the device's memory is the host's.
@@ -146,9 +146,9 @@ class DeviceDriver {
   /// last call of this function.
   virtual void synchronize() { queue_.synchronize(); }
 
-  /// A further stream: a new one, or one of the host application, given by the driver's own object
-  /// for it. Null on a device that does one thing at a time, where a `foreign` stream is
-  /// Unsupported.
+  /// A further stream: a new one, or one of the host program, which is given by the driver's own
+  /// object for it. On a device that does one thing at a time, it returns null, and throws
+  /// Unsupported for a `foreign` stream.
   virtual StreamRef make_stream(std::optional<void*> foreign);
   /// The driver's own object for the main stream; null if there is none.
   virtual void* main_stream() const { return nullptr; }
@@ -157,10 +157,10 @@ class DeviceDriver {
 
   /// A fence after everything in `stream`; null if the device has no queue of its own.
   virtual std::shared_ptr<Fence> fence(DeviceStream* /*stream*/) { return nullptr; }
-  /// Later work in `stream` waits for `fence`, which is not null and can be of any device of this
-  /// kind.
+  /// Makes later work in `stream` wait for `fence`, which is not null and may belong to any device
+  /// of this kind.
   virtual void wait_for(DeviceStream* stream, Fence& fence);
-  /// The same for an event of the host application. Unsupported on devices without events.
+  /// The same for an event of the host program. Throws Unsupported on devices without events.
   virtual void wait_for_native(DeviceStream* stream, void* event);
   /// Releases `owner` when everything in `stream` and before `fences` is complete. Never blocks.
   virtual void release_after(DeviceStream* /*stream*/,
@@ -169,33 +169,34 @@ class DeviceDriver {
     owner.reset();
   }
 
-  // By the thread that executes the lane of `stream` in the work queue, in order with launches.
+  // Only the thread that executes the lane of `stream` in the work queue calls these functions.
+  // Their work is in order with launches.
 
   virtual void zero(DeviceStream* stream, std::byte* data, size_t size);
   virtual void copy(DeviceStream* stream, std::byte* to, const std::byte* from, size_t size);
-  /// Of at most kMostAxes axes, none of which is empty.
+  /// `copy` has at most kMostAxes axes, none of which is empty.
   virtual void copy_strided(DeviceStream* stream, std::byte* to, const std::byte* from,
                             const StridedCopy& copy);
   virtual std::shared_ptr<Stopwatch> start_stopwatch(DeviceStream* /*stream*/) { return nullptr; }
 
-  // Any thread may call it. The work that makes the source has been executed, and nothing else
-  // accesses the destination. `after` is the fence of that work; null if it has none, or if it is
-  // not known.
-  /// In `stream`.
+  // Any thread may call these functions. The work that makes the source has been executed, and
+  // nothing else accesses the destination. `after` is the fence of that work; null if it has none,
+  // or if it is not known.
+  /// Copies in `stream`.
   virtual void copy_from_host(DeviceStream* stream, std::byte* to, std::span<const std::byte> from);
   virtual void copy_to_host(std::span<std::byte> to, const std::byte* from, Fence* after);
-  /// Host memory from and to which the device copies at full speed while the host continues;
+  /// Host memory from and to which the device copies at full speed while the host continues. Throws
   /// ResourceExhausted if there is none left. `free_pinned` may be called when no copy from or to
   /// it is under way.
   virtual std::byte* allocate_pinned(size_t size);
   virtual void free_pinned(std::byte* data, size_t size) noexcept;
-  /// Copies between pinned memory and memory of the device, which `stream` owns. It comes after
-  /// `after` or, if that is null, after everything in `stream`. The fence tells when it is
-  /// complete; null means that it is complete.
+  /// Copies between pinned memory and memory of the device, which `stream` owns. The copy comes
+  /// after `after` or, if that is null, after everything in `stream`. The fence tells when it is
+  /// complete; null means that it is complete already.
   virtual std::shared_ptr<Fence> copy_pinned(DeviceStream* stream, std::byte* to,
                                              const std::byte* from, size_t size, bool to_host,
                                              Fence* after);
-  /// Whether `data` is memory of this device; of a host device: any.
+  /// Whether `data` is memory of this device. For a host device, all memory is.
   virtual bool owns(const void* /*data*/) const { return true; }
   /// Copies from another device. The copy may still be under way; later reads of `to` come after
   /// it.

@@ -34,7 +34,7 @@ Registry::Registry()
 
 namespace {
 
-/// The N of "`prefix`N", if that is what `text` is and N is less than `count`.
+/// The number N, if `text` is "`prefix`N" and N is less than `count`.
 std::optional<int> parse_index(std::string_view text, std::string_view prefix, int count) {
   if (!text.starts_with(prefix)) return std::nullopt;
   int index = -1;
@@ -129,7 +129,7 @@ Device Registry::first_choice() {
     }
   }
   std::optional<int> gpu = CudaSystem::get().first_usable();
-  // Processes of one host have a GPU each, where all of them see all GPUs.
+  // If all processes of a host see all its GPUs, each process uses a different one.
   const Launched& how = launched();
   const bool shares = how.meeting != Launched::Meeting::Alone && how.local;
   if (gpu && shares && *how.local < gpu_count()) gpu = how.local;

@@ -20,8 +20,9 @@ inline constexpr Code kNoSuchDevice{"no-such-device", ErrorKind::InvalidArgument
                                     "There is no device of this name."};
 }  // namespace codes
 
-/// The one process-wide object of the runtime. Drivers are made at first use and live as long as
-/// the process, as arrays in static storage may need them until its very end. Thread-safe.
+/// The devices of the process; the runtime has no other global object of this kind. Drivers are
+/// made at first use. They live as long as the process, because arrays in static storage may need
+/// them until it ends. Thread-safe.
 class Registry {
  public:
   static constexpr int kMaxCpuDevices = 64;
@@ -30,11 +31,12 @@ class Registry {
 
   static Registry& get();
 
-  /// The device that a name means, whether this process has it or not. It opens no driver.
+  /// The device with this name, whether this process has it or not. It opens no driver.
   static std::optional<Device> named(std::string_view text);
   Device parse(std::string_view text);
   DeviceDriver& driver(const Device& device);
-  /// Includes GPUs only if they are asked for, because looking for them opens CUDA's driver.
+  /// All devices. GPUs are included only if they are requested, because looking for them opens
+  /// CUDA's driver.
   std::vector<Device> devices(bool with_gpus = true);
   int count(DeviceKind kind);
   /// Calls `visit(DeviceDriver&)` for every device in use.
@@ -44,8 +46,8 @@ class Registry {
     for (const auto& [name, driver] : drivers_)
       if (driver) visit(*driver);
   }
-  /// The device that `configure` named, else the first GPU for which code can be generated, else
-  /// the first CPU.
+  /// The device that `configure` named; or the first GPU for which code can be generated; or the
+  /// first CPU.
   Device first_choice();
 
   int cpu_device_count() const { return cpu_count_.load(std::memory_order_relaxed); }
@@ -61,7 +63,7 @@ class Registry {
   std::atomic<int> cpu_count_;
   std::atomic<int> cpu_threads_;
   std::mutex mutex_;
-  // Found without a lock; owned by drivers_.
+  // These are found without a lock; drivers_ owns them.
   std::array<std::atomic<DeviceDriver*>, kMaxCpuDevices> cpus_{};
   std::array<std::atomic<DeviceDriver*>, kMaxGpus> gpus_{};
   std::map<std::string, std::unique_ptr<DeviceDriver>> drivers_;

@@ -18,8 +18,8 @@ constexpr std::string_view kFunction = "function";
 // Calls longer than this are worth waking threads that sleep.
 constexpr double kWorthWaking = 20e-6;
 
-/// The part of scratch memory of one thread: whole pages, so that no part shares a line, or a
-/// page's worth of prefetching, with another.
+/// The size of one thread's part of scratch memory. It is a multiple of a page, so that no two
+/// parts share a cache line, or a page that the hardware prefetches.
 size_t part_of_thread(int64_t scratch_bytes) {
   return (static_cast<size_t>(scratch_bytes) + 4095) / 4096 * 4096;
 }
@@ -134,7 +134,7 @@ std::shared_ptr<const Scratch> CpuDriver::reserve_scratch(int64_t bytes) {
     smaller.swap(scratch_);
   }
   smaller.reset();  // the larger one may need its memory
-  // Without the lock, because the allocator may wait for calls that are queued.
+  // This runs without the lock, because the allocator may wait for calls that are queued.
   auto larger = std::make_shared<Scratch>();
   larger->memory = allocator().allocate(
       size, std::make_shared<const std::string>(fmt::format("scratch of {} threads", threads)));
@@ -164,7 +164,7 @@ void CpuDriver::launch(std::span<const KernelFunction> phases, size_t members,
     const KernelFunction function = phases[phase];
     const int64_t count = arguments.instances[phase];
     if (count <= 0) continue;
-    // A piece may end in the midst of a member.
+    // A piece may end in the middle of a member.
     const auto body = [&](int64_t begin, int64_t end, int worker) {
       while (begin < end) {
         const int64_t member = begin / count, first = member * count;

@@ -1,4 +1,5 @@
-// cpu_driver.h — the devices "cpu", "cpu:1" ...: host memory, code in images, own threads.
+// cpu_driver.h — the devices "cpu", "cpu:1" ... They have host memory, code in images, and their
+// own threads.
 #pragma once
 
 #include <atomic>
@@ -41,7 +42,8 @@ class CpuDriver : public DeviceDriver {
   std::optional<int> suitability(const Target& target, std::string_view format) const override;
   std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) override;
 
-  /// Reserves scratch of `bytes` for each thread. Any thread may call it. ResourceExhausted.
+  /// Reserves scratch of `bytes` for each thread. Any thread may call it. Throws ResourceExhausted
+  /// if memory is short.
   std::shared_ptr<const Scratch> reserve_scratch(int64_t bytes);
   /// Runs the phases of one kernel, for each of its members. The call has reserved scratch for
   /// `scratch_bytes`. Only the thread that executes the stream may call it.

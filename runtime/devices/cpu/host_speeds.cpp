@@ -16,12 +16,13 @@ namespace braze {
 
 namespace {
 
-// Work is repeated until a try takes so long that its start does not matter, and is tried until one
-// try is likely to be undisturbed.
+// In a try, work is repeated for so long that its start does not matter. There are so many tries
+// that one of them is likely to be undisturbed.
 constexpr double kSecondsOfATry = 1e-3, kSecondsOfAll = 20e-3;
 
-/// The seconds of `work` on all threads at once: processor time of the slowest thread, because
-/// other processes may want the same processors; of several tries, the least.
+/// The time in seconds of `work` on all threads at once: the least of several tries. The time of a
+/// try is the processor time of its slowest thread, because other processes may use the same
+/// processors.
 template <class Work>
 double seconds_on_all(ThreadPool& pool, const Work& work) {
   const int threads = pool.threads();
@@ -31,7 +32,7 @@ double seconds_on_all(ThreadPool& pool, const Work& work) {
     std::atomic<double> slowest{0};
     pool.run(threads, true, [&](int64_t begin, int64_t end, int) {
       for (int64_t piece = begin; piece < end; ++piece) {
-        // All threads begin at once, unless the system keeps one from it.
+        // All threads begin at the same time, unless the system delays one.
         ++arrived;
         WallClock waiting;
         for (double waited = 0; arrived < threads && waited < kSecondsOfATry;)
@@ -82,8 +83,8 @@ __attribute__((target("avx512f"))) void multiply_add_512(int64_t rounds) {
 
 constexpr size_t kStep = 128;  // bytes that `move` moves at once
 
-/// Copies what both ranges have, then reads or writes the rest, in multiples of kStep. Beyond the
-/// caches, it writes to memory without allocating lines in them.
+/// Copies as many bytes as both ranges have, and then reads or writes the rest, in multiples of
+/// kStep. With `past_caches`, it writes to memory without allocating cache lines.
 __attribute__((target("avx2"))) void move(std::byte* to, size_t written, const std::byte* from,
                                           size_t read, bool past_caches) {
   const size_t both = std::min(read, written);
@@ -113,7 +114,7 @@ __attribute__((target("avx2"))) void move(std::byte* to, size_t written, const s
   }
   for (; in != in_end; in += 4) a |= in[0], b |= in[1], c |= in[2], d |= in[3];
   a |= b | c | d;
-  asm volatile("" : : "x"(a) : "memory");  // all of it is wanted
+  asm volatile("" : : "x"(a) : "memory");  // keeps the compiler from removing the reads
 }
 
 size_t share_of(double bytes, int threads) {

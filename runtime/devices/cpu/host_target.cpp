@@ -15,8 +15,8 @@ namespace braze {
 
 namespace {
 
-// What each psABI level adds to the one before, as far as code generators use it. The best level
-// comes first.
+// The features that each psABI level adds to the level before it, as far as code generators use
+// them. The best level comes first.
 struct Level {
   std::string_view target;
   std::vector<std::string_view> features;
@@ -74,7 +74,7 @@ std::vector<std::string_view> host_features() {
   std::vector<std::string_view> features;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  // The builtin takes literals only.
+  // The builtin accepts only literals, so a macro calls it.
 #define BRAZE_FEATURE(name) \
   if (__builtin_cpu_supports(name)) features.push_back(name)
   BRAZE_FEATURE("avx");
@@ -139,7 +139,7 @@ int usable_cores() {
   int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) cores = CPU_COUNT(&set);
-  // "max 100000" or "150000 100000": time over period.
+  // The file contains "max 100000" or "150000 100000": the allowed time and the period.
   const std::string quota = first_line("/sys/fs/cgroup/cpu.max");
   double time = 0, period = 0;
   if (std::sscanf(quota.c_str(), "%lf %lf", &time, &period) == 2 && time > 0 && period > 0) {

@@ -15,8 +15,8 @@ inline constexpr Code kUnsupportedCpu{"unsupported-cpu", ErrorKind::Unsupported,
                                       "The processor lacks instructions that generated code uses."};
 }  // namespace codes
 
-/// The names of the instruction sets that the processor and the system have, of those that the
-/// table of targets asks for: "avx2", "fma", "avx512f" ...
+/// The names of the instruction sets in the table of targets that the processor and the system
+/// support: "avx2", "fma", "avx512f" ...
 std::vector<std::string_view> host_features();
 
 /// The instruction sets that code for `target` uses and that are not in `features`.

@@ -13,7 +13,7 @@ namespace braze {
 class CodeImage {
  public:
   CodeImage() = default;
-  /// ResourceExhausted if there is no memory, Unsupported if the system forbids it.
+  /// Throws ResourceExhausted if there is no memory, and Unsupported if the system forbids it.
   explicit CodeImage(std::string_view bytes);
   CodeImage(CodeImage&& other) noexcept
       : base_(std::exchange(other.base_, nullptr)), size_(std::exchange(other.size_, 0)) {}

@@ -23,9 +23,9 @@ namespace {
 
 constexpr uint32_t kOpen = 1u << 31;
 
-// A piece is this part of an even share of what is left. Pieces are large at first, because taking
-// one costs a contended cache line, and small at last, because the slowest thread decides when a
-// region ends.
+// What is left is divided evenly among the threads, and a piece is one part in this number of such
+// a share. Pieces are large at first, because taking one costs a contended cache line. They are
+// small at the end, because the slowest thread decides when a region ends.
 constexpr int64_t kPieces = 4;
 
 // How long a worker spins for the next region: long enough for the gap between two kernels of one
@@ -109,7 +109,8 @@ void ThreadPool::run_region(int64_t count, bool wake, Function function, const v
   if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-/// Parts of one index use the same memory, so that a mistake of the host program is an error.
+/// Runs the work on the threads of the host program. Calls with the same index would use the same
+/// memory, so an index that is given twice is an error.
 void ThreadPool::run_on_host() {
   std::vector<std::atomic<bool>> begun(static_cast<size_t>(threads_));
   std::atomic<int> wrong{-1};
@@ -126,7 +127,7 @@ void ThreadPool::run_on_host() {
   } catch (...) {
     fail_host_loop("something that is not a std::exception");
   }
-  work(0);  // what it has left, if it left anything
+  work(0);  // the pieces that the host program has left, if any
   if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
   if (!is_wrong) return;
   fail(codes::kHostLoop,

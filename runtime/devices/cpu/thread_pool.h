@@ -73,7 +73,7 @@ class ThreadPool {
   std::atomic<bool> failed_{false};
 
   // On separate cache lines, because threads contend for these.
-  alignas(64) std::atomic<int64_t> next_{0};     // first index that nobody has taken
+  alignas(64) std::atomic<int64_t> next_{0};     // the first index that is not taken
   alignas(64) std::atomic<uint32_t> state_{0};   // kOpen | number of workers inside
   alignas(64) std::atomic<uint32_t> region_{0};  // counts regions; workers wait for a change
   std::atomic<int> sleepers_{0};

@@ -11,20 +11,20 @@ namespace braze {
 
 namespace {
 
-// Fewer launches are as fast without a graph.
+// The least number of launches for which a graph is faster.
 constexpr size_t kFewestSteps = 3;
 
 constexpr size_t kMostEntries = 32;
 
-// Recording costs as much as some calls. If the records of a program are repeated less often than
-// this, its addresses do not come again.
+// Recording takes as long as several calls. If after a trial the records of a program were repeated
+// less often than this, its addresses rarely occur again.
 constexpr int kTrial = 64;
 constexpr int kWorthRepeats = 4;
 
 }  // namespace
 
 CallGraphs::~CallGraphs() {
-  if (is_forked()) return;  // like the driver's other objects, it belongs to the parent
+  if (is_forked()) return;  // the driver's objects belong to the parent
   const CudaContext::Scope scope(context_);
   for (const Entry& entry : entries_) {
     if (entry.graph) context_.api().graph_exec_destroy(entry.graph);
@@ -53,7 +53,7 @@ CallGraphs::Entry* CallGraphs::find(std::span<void* const> slots,
 
 void CallGraphs::drop_graph(Entry& entry) {
   if (!entry.graph) return;
-  // Its last repetition may be under way: the driver frees it after that.
+  // Its last repetition may still be running; the driver frees it after that.
   context_.api().graph_exec_destroy(std::exchange(entry.graph, nullptr));
 }
 
@@ -73,7 +73,7 @@ void CallGraphs::note_failure(const std::string& why) noexcept {
         context_.device(), program_, why, pause_));
     warned_ = true;
   } catch (const std::bad_alloc&) {
-    // The next failure may find memory for its message.
+    // There was no memory for the message. The next failure may find some.
   }
 }
 
@@ -86,7 +86,7 @@ bool CallGraphs::call(cuda::CUstream stream, std::span<void* const> slots,
   }
   Entry* const entry = find(slots, symbols);
   if (!entry) {
-    std::list<Entry> fresh;  // before anything is launched
+    std::list<Entry> fresh;  // is allocated before anything is launched
     fresh.push_front({{slots.begin(), slots.end()}, {symbols.begin(), symbols.end()}});
     launches();
     if (entries_.size() == kMostEntries) drop_oldest();

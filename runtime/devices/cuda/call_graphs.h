@@ -1,4 +1,4 @@
-// call_graphs.h — records whole calls of a program, so that the driver takes them at once.
+// call_graphs.h — records whole calls of a program, so that each takes a single call of the driver.
 //
 // A launch costs the host about two microseconds. A recorded call costs little more than one, for
 // any number of launches. A record holds addresses. The allocator gives the same addresses again
@@ -31,9 +31,9 @@ class CallGraphs {
   /// Whether the program has enough launches to be worth recording.
   static bool is_worth_it(const Program& program);
 
-  /// Does the call in `stream`; whether by a record rather than by `launches`. A call that cannot
-  /// be recorded is launched; a warning says why, once, and the next attempts are rarer the more
-  /// have failed.
+  /// Does the call in `stream`. Returns whether it used a record and not `launches`. A call that
+  /// cannot be recorded is launched. A single warning says why, and the more attempts fail, the
+  /// longer is the pause before the next one.
   bool call(cuda::CUstream stream, std::span<void* const> slots, std::span<const int64_t> symbols,
             const std::function<void()>& launches);
 
@@ -45,7 +45,7 @@ class CallGraphs {
   struct Entry {
     std::vector<void*> slots;
     std::vector<int64_t> symbols;
-    cuda::CUgraphExec graph = nullptr;  // null while it was seen only once
+    cuda::CUgraphExec graph = nullptr;  // null if its addresses were seen only once
   };
 
   Entry* find(std::span<void* const> slots, std::span<const int64_t> symbols);
@@ -55,7 +55,7 @@ class CallGraphs {
 
   CudaContext& context_;
   const std::string program_;
-  std::list<Entry> entries_;  // the last used first
+  std::list<Entry> entries_;  // the last one used comes first
   int recorded_ = 0;
   int repeated_ = 0;
   bool are_rare_ = false;  // whether addresses repeat too rarely for records to be worth it

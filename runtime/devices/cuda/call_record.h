@@ -1,8 +1,8 @@
-// call_record.h — what a call puts into a GPU's queue, kept so that it can be put there later.
+// call_record.h — keeps what a call puts into a GPU's queue, so that it can be put there later.
 //
 // While the driver captures a stream, no code of Braze may fail: a capture that stays open would
 // take everything that comes into the stream. A call is therefore first kept here, which may throw
-// and allocates memory, and then handed to the driver, which does neither.
+// and allocates memory. Then it is passed to the driver, which does neither.
 #pragma once
 
 #include <cstddef>
@@ -15,20 +15,20 @@
 
 namespace braze {
 
-/// What a launch passes, in this order.
+/// The parameters of a launch, in this order.
 struct LaunchParameters {
   std::span<void* const> buffers;
   std::span<const int64_t> scalars;
   std::span<const cuda::CUtensorMap> maps;
   bool arrays = false;  ///< the buffers are one parameter, and so are the maps
 
-  /// The addresses of the parameters' values, as the driver takes them.
+  /// Lists the addresses of the parameters' values, as the driver expects them.
   void list(std::vector<void*>& out) const;
 };
 
 class CallRecord {
  public:
-  /// `config` is without its stream; its attributes must outlive this object.
+  /// `config` has no stream yet. Its attributes must outlive this object.
   void add_launch(const cuda::CUlaunchConfig& config, cuda::CUfunction function,
                   const LaunchParameters& parameters);
   /// Fills with zeros.
@@ -48,7 +48,7 @@ class CallRecord {
     std::vector<void*> buffers;
     std::vector<int64_t> scalars;
     std::vector<cuda::CUtensorMap> maps;
-    std::vector<void*> parameters;  // into the above
+    std::vector<void*> parameters;  // addresses in the members above
   };
   struct Fill {
     cuda::CUdeviceptr to;

@@ -38,7 +38,7 @@ bool is_fault(cuda::CUresult result) {
 
 thread_local CallRecord* recording_of_thread = nullptr;
 
-/// Has what the thread does kept, for a scope.
+/// Makes this thread's work go to a CallRecord, for a scope.
 class RecordingScope {
  public:
   explicit RecordingScope(CallRecord& call) { recording_of_thread = &call; }
@@ -47,8 +47,8 @@ class RecordingScope {
   RecordingScope& operator=(const RecordingScope&) = delete;
 };
 
-/// The first fault of any GPU of the process, with `text` if there was none. The driver reports a
-/// fault to the contexts of other GPUs as well, and does not say where it came from.
+/// The first fault of any GPU of the process; if there was none, it becomes `text`. The driver
+/// reports a fault to the contexts of other GPUs as well, and does not say which GPU it came from.
 std::string first_fault(const std::string& text) {
   static std::mutex mutex;
   static std::string first;
@@ -83,8 +83,8 @@ CudaFence::CudaFence(CudaContext& context, cuda::CUstream stream) : context_(con
 CudaFence::~CudaFence() {
   if (is_forked()) return;
   {
-    // An event that is recorded anew no longer stands for its earlier point. Whoever already waits
-    // for that point still does.
+    // When an event is recorded again, it no longer stands for its earlier point. Waits that began
+    // before still wait for that point.
     const std::lock_guard lock(context_.mutex_);
     if (context_.events_.size() < CudaContext::kKeptEvents) {
       context_.events_.push_back(event_);
@@ -129,7 +129,7 @@ CudaStream::CudaStream(CudaContext& context, Allocator& allocator,
 CudaStream::~CudaStream() {
   if (is_forked()) return;
   const CudaContext::Scope scope(context_);
-  // No array is in its memory any more, so nothing is added to `last_`.
+  // No array uses its memory any more, so `last_` does not change.
   if (last_) context_.api().stream_wait_event(context_.work(), last_->event(), 0);
   allocator_.give_to_main_pool(pool());
   {
@@ -144,7 +144,7 @@ CudaContext::CudaContext(const cuda::Api& api, int index, std::string device)
   check(api_.device_get(&index_, index), "opening the device");
   check(api_.device_primary_ctx_retain(&context_, index_), "making a context");
   const Scope scope(*this);
-  // Not ordered with the default stream of other libraries.
+  // These streams are not ordered with the default stream of other libraries.
   check(api_.stream_create(&work_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   check(api_.stream_create(&reads_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   check(api_.stream_create(&idle_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
@@ -177,8 +177,8 @@ CudaContext::Recorded CudaContext::record(const std::function<void()>& body) {
   } catch (const std::exception& error) {
     return {nullptr, error.what()};
   }
-  // From here to the end of the capture nothing throws, and nothing but the driver takes memory.
-  // Other threads use the driver meanwhile, and may call whatever they like.
+  // From here to the end of the capture nothing throws, and only the driver allocates memory. Other
+  // threads may use the driver at the same time, in any way.
   const std::lock_guard turn(capture_mutex_);
   cuda::CUgraph graph = nullptr;
   cuda::CUresult result = api_.stream_begin_capture(capture_, cuda::CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -198,7 +198,8 @@ CudaContext::Recorded CudaContext::record(const std::function<void()>& body) {
 
 std::shared_ptr<CudaFence> CudaContext::fence(cuda::CUstream stream) {
   auto fence = std::make_shared<CudaFence>(*this, stream);
-  // Several threads may do this for one stream: the numbers are in the order of the events.
+  // Several threads may do this for one stream, so a lock keeps the numbers in the order of the
+  // events.
   const std::lock_guard turn(fences_mutex_);
   check(api_.event_record(fence->event(), stream), "recording an event");
   fence->number_ = ++fences_;
@@ -268,7 +269,7 @@ std::vector<std::string> CudaContext::suspects() const {
   const uint64_t oldest = launches_ > kRemembered ? launches_ - kRemembered : 0;
   for (uint64_t i = oldest; i < launches_; ++i) {
     const Launched& launched = launched_[i % kRemembered];
-    // How far other streams are does not count.
+    // `complete_` counts launches in the main stream only.
     if (i < complete_ && launched.in_main) continue;
     const Launch* launch = &launched.program->launches[launched.launch];
     if (std::find(found.begin(), found.end(), launch) != found.end()) continue;

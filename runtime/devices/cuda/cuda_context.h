@@ -35,7 +35,7 @@ class CudaContext;
 /// A point in one of a GPU's queues.
 class CudaFence : public Fence {
  public:
-  /// A fence that will be recorded in `stream`. In a Scope.
+  /// A fence that will be recorded in `stream`. Must be called in a Scope.
   CudaFence(CudaContext& context, cuda::CUstream stream);
   ~CudaFence() override;
 
@@ -49,17 +49,17 @@ class CudaFence : public Fence {
   friend class CudaContext;
   CudaContext& context_;
   cuda::CUevent event_ = nullptr;
-  uint64_t launches_ = 0;  // those before it
+  uint64_t launches_ = 0;  // the number of launches before it
   uint64_t number_ = 0;
 };
 
 /// A stream beside the main stream.
 class CudaStream : public DeviceStream {
  public:
-  /// A new stream, or a stream of the host application, which keeps owning it. `allocator` is the
-  /// device's. In a Scope.
+  /// A new stream, or a stream of the host program, which keeps owning it. `allocator` is that of
+  /// the device. Must be called in a Scope.
   CudaStream(CudaContext& context, Allocator& allocator, std::optional<cuda::CUstream> foreign);
-  /// From then on its memory belongs to the main stream.
+  /// Gives its memory to the main stream.
   ~CudaStream() override;
 
   void* native() const override { return stream_; }
@@ -71,10 +71,10 @@ class CudaStream : public DeviceStream {
   Allocator& allocator_;
   cuda::CUstream stream_ = nullptr;
   const bool is_foreign_;
-  std::shared_ptr<CudaFence> last_;  // guarded by the context
+  std::shared_ptr<CudaFence> last_;  // guarded by the context's mutex
 };
 
-/// Thread-safe, and lives as long as the process.
+/// The primary context of one GPU. Thread-safe; it lives as long as the process.
 class CudaContext {
  public:
   /// `device` is the name in messages.
@@ -100,14 +100,14 @@ class CudaContext {
   const std::string& device() const { return device_; }
   /// The main stream: launches, and everything else that writes the GPU's memory.
   cuda::CUstream work() const { return work_; }
-  /// The main stream for null.
+  /// The CUstream of a stream; null stands for the main stream.
   cuda::CUstream native(const DeviceStream* stream) const {
     return stream ? static_cast<const CudaStream*>(stream)->get() : work_;
   }
-  /// Where this thread puts what it does while it records a call, in place of a stream; null
-  /// outside of `record`.
+  /// The record into which this thread puts its work while it records a call, in place of a stream;
+  /// null outside of `record`.
   static CallRecord* recording();
-  /// Copies out of the GPU, which need not wait for work that came later than what they copy.
+  /// The stream of copies to the host, which do not wait for work that comes after what they copy.
   cuda::CUstream reads() const { return reads_; }
 
   /// A stream that never waits for anything.
@@ -117,26 +117,28 @@ class CudaContext {
     cuda::CUgraphExec graph = nullptr;  ///< null if it cannot be recorded
     std::string failure = {};           ///< why not
   };
-  /// Records what `body` puts into `recording()`. Nothing of it is done. In a Scope.
+  /// Records the work that `body` puts into `recording()`, without doing it. Must be called in a
+  /// Scope.
   Recorded record(const std::function<void()>& body);
 
-  /// A fence after everything in `stream`. In a Scope.
+  /// A fence after everything in `stream`. Must be called in a Scope.
   std::shared_ptr<CudaFence> fence(cuda::CUstream stream);
-  /// Notes how far Braze has used a stream. Memory that is freed waits for that point. Null stands
-  /// for `work`.
+  /// Notes the last point in a stream at which Braze used it. Freeing memory waits for that point.
+  /// Null stands for `work`.
   void note_used(CudaStream* stream, std::shared_ptr<CudaFence> fence);
-  /// Blocks until everything that uses the GPU's memory is complete, in all streams. In a Scope.
+  /// Blocks until everything that uses the GPU's memory is complete, in all streams. Must be called
+  /// in a Scope.
   cuda::CUresult finish_work();
 
-  /// Throws the error that `result` stands for, if it is not success: ResourceExhausted or Device.
-  /// `what` says what was tried.
+  /// If `result` is not success, throws its error: ResourceExhausted or Device. `what` names the
+  /// operation.
   void check(cuda::CUresult result, std::string_view what) {
     if (result != cuda::CUDA_SUCCESS) [[unlikely]]
       fail_with(result, what);
   }
   [[noreturn]] void fail_with(cuda::CUresult result, std::string_view what);
 
-  /// Says that a launch is in `stream`, so that a fault can be traced to it.
+  /// Notes that a launch is in `stream`, so that a fault can be traced to it.
   void note_launch(const std::shared_ptr<const Program>& program, uint32_t launch,
                    const DeviceStream* stream);
   /// Blocks until all queues are empty.
@@ -172,22 +174,22 @@ class CudaContext {
   cuda::CUstream capture_ = nullptr;  // nothing is ever done there, only recorded
   std::mutex capture_mutex_;
 
-  std::mutex fences_mutex_;  // of the order of fences
-  uint64_t fences_ = 0;      // recorded so far
+  std::mutex fences_mutex_;  // keeps fences in the order of their numbers
+  uint64_t fences_ = 0;      // the number of fences recorded so far
 
   mutable std::mutex mutex_;
   std::vector<cuda::CUevent> events_;  // unused
-  std::vector<CudaStream*> streams_;   // beside the main one
-  uint32_t pools_ = 0;                 // streams that were given out so far
+  std::vector<CudaStream*> streams_;   // all but the main one
+  uint32_t pools_ = 0;                 // the number of streams made so far
   std::vector<const CudaContext*> peers_;
   std::array<Launched, kRemembered> launched_;  // a ring, by number of the launch
   uint64_t launches_ = 0;                       // launches so far
-  uint64_t complete_ = 0;                       // of those, how many are known to be complete
+  uint64_t complete_ = 0;                       // launches that are known to be complete
   std::string fault_;                           // of the first fault; empty if there is none
 };
 
-/// What a launch of `program` computes, with the user's lines: "kernel @add, which computes add.3 :
-/// f32[n] at model.cpp:12".
+/// The text of what a launch of `program` computes, with the user's lines: "kernel @add, which
+/// computes add.3 : f32[n] at model.cpp:12".
 std::string kernel_text(const Program& program, const Launch& launch);
 
 }  // namespace braze

@@ -42,10 +42,9 @@ class CudaMemory : public MemorySource {
   CudaContext& context_;
 };
 
-/// An event that has a time.
+/// An event with a time. It must be made in a Scope.
 class TimedEvent {
  public:
-  /// In a Scope.
   explicit TimedEvent(CudaContext& context) : context_(context) {
     context_.check(context_.api().event_create(&event_, cuda::CU_EVENT_DEFAULT), "making an event");
   }
@@ -62,7 +61,7 @@ class TimedEvent {
     return context_.api().event_record(event_, stream);
   }
   cuda::CUresult wait() const { return context_.api().event_synchronize(event_); }
-  /// Nanoseconds from another event to this one, both complete; 0 if one failed.
+  /// The nanoseconds from another event to this one. Both must be complete; 0 if one failed.
   double since(const TimedEvent& other) const {
     float milliseconds = 0;
     const auto result = context_.api().event_elapsed_time(&milliseconds, other.event_, event_);
@@ -76,13 +75,14 @@ class TimedEvent {
 
 }  // namespace
 
-// The GPU only reports the distance between two events, in a float of milliseconds, and its clock
-// drifts from the host's. An anchor is therefore valid for a second.
+// A moment whose time is known on the GPU and on the host. The GPU reports only the distance
+// between two events, as a float of milliseconds, and its clock drifts from that of the host. An
+// anchor is therefore valid for one second.
 class ClockAnchor {
  public:
   static constexpr int64_t kLifetime = 1'000'000'000;
 
-  /// In a Scope. `idle` is a stream in which nothing waits.
+  /// Must be called in a Scope. `idle` is a stream in which nothing waits.
   ClockAnchor(CudaContext& context, cuda::CUstream idle) : event_(context), other_(context) {
     constexpr int kTries = 5;
     for (int i = 0; i < kTries; ++i) {
@@ -102,14 +102,14 @@ class ClockAnchor {
   int64_t time() const { return time_; }
   int64_t error() const { return error_; }
   bool is_old() const { return trace::now() - time_ > kLifetime; }
-  /// The time of a later event, once complete.
+  /// The time of a later event, which must be complete.
   int64_t time_of(const TimedEvent& event) const {
     return time_ + static_cast<int64_t>(event.since(*best_));
   }
 
  private:
   const TimedEvent event_, other_;
-  const TimedEvent* best_ = nullptr;  // one of them
+  const TimedEvent* best_ = nullptr;  // one of the two
   int64_t time_ = 0, error_ = 0;
 };
 
@@ -132,7 +132,7 @@ std::shared_ptr<CudaContext> open_context(const Device& device, const CudaSystem
 
 class CudaStopwatch : public Stopwatch {
  public:
-  /// In a Scope. Without an anchor, the time at which it began is not known.
+  /// Must be called in a Scope. Without an anchor, the time at which it begins is not known.
   CudaStopwatch(CudaContext& context, cuda::CUstream stream,
                 std::shared_ptr<const ClockAnchor> anchor)
       : context_(context),
@@ -191,7 +191,7 @@ const Target& CudaDriver::target() {
 std::optional<int> CudaDriver::suitability(const Target& target, std::string_view format) const {
   const bool is_cubin = format == "cubin";
   if ((!is_cubin && format != "ptx") || !why_not(gpu_, target).empty()) return std::nullopt;
-  // Machine code runs on GPUs of its own generation only. PTX also runs on later ones.
+  // Machine code runs only on GPUs of its own generation. PTX also runs on later ones.
   const bool is_own = target_ && target.name == target_->name;
   if (is_cubin && gpu_.major != capability_major(target)) return std::nullopt;
   return 2 * is_own + is_cubin;
@@ -280,7 +280,8 @@ void CudaDriver::release_after(DeviceStream* stream, std::vector<std::shared_ptr
   try {
     fences.push_back(fence(stream));
   } catch (const std::exception&) {
-    // The device is lost, or there is no memory for an event, so the present state must do.
+    // The device is lost, or there is no memory for an event, so the fences that exist must be
+    // enough.
   }
   releaser_.add(std::move(fences), std::move(owner));
 }
@@ -394,7 +395,7 @@ void CudaDriver::copy_from_device(std::byte* to, DeviceDriver& source, const std
                                       there.handle(), size, there.reads()),
                 "a copy to another device");
     copied = there.fence(there.reads());
-    // From now on the source may be freed, and later work may write to its memory.
+    // After this, the source may be freed, and later work may write to its memory.
     there.check(api.stream_wait_event(there.work(), copied->event(), 0), "ordering a copy");
   }
   const CudaContext::Scope scope(*context_);

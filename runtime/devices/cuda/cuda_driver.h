@@ -1,11 +1,11 @@
 // cuda_driver.h — the devices "cuda:0", "cuda:1" ...: NVIDIA GPUs through the CUDA driver.
 //
-// Everything that writes a GPU's memory is in its main stream (CudaContext::work), in the order in
-// which the host submits it: launches, fills, and copies in. Calls may have a stream of their own.
-// A buffer is freed after all its uses are in the stream that owns it. Whoever gets its memory next
-// in that stream comes after them, so the allocator need not wait. If another stream used the
-// buffer, the owning stream waits for it first (Array::State). Copies out have a stream of their
-// own, and hold their source until they are complete.
+// Without further streams, everything that writes a GPU's memory is in its main stream
+// (CudaContext::work), in the order in which the host submits it: launches, fills, and copies from
+// the host. A buffer is freed when all its uses are in the stream that owns it. The next use of its
+// memory comes later in that stream, so the allocator does not have to wait. If another stream has
+// used the buffer, the owning stream waits for it first (Array::State). Copies to the host have
+// their own stream, and keep their source until they are complete.
 #pragma once
 
 #include <map>
@@ -29,7 +29,7 @@ class CudaDriver : public DeviceDriver {
   /// `device` is one of system.gpus(), and `system` lives as long as the process.
   CudaDriver(Device device, const CudaSystem& system);
 
-  /// Unsupported if no row of the table of targets fits this GPU.
+  /// Throws Unsupported if no row of the table of targets fits this GPU.
   const Target& target() override;
   std::optional<int> suitability(const Target& target, std::string_view format) const override;
   std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) override;
@@ -76,12 +76,12 @@ class CudaDriver : public DeviceDriver {
   Releaser releaser_;
 
   std::mutex foreign_mutex_;
-  std::map<void*, std::weak_ptr<DeviceStream>> foreign_;  // streams of the host application's
+  std::map<void*, std::weak_ptr<DeviceStream>> foreign_;  // streams of the host program
 
   std::mutex anchor_mutex_;
   std::shared_ptr<const ClockAnchor> anchor_;
-  // While a timeline is recorded, copies to and from the host take turns, so that each has a time
-  // of its own.
+  // While a timeline is recorded, copies to and from the host take turns, so that each of them can
+  // be measured.
   std::mutex copies_in_, copies_out_;
 };
 

@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kMostBlocks = INT32_MAX;
 constexpr int64_t kMostThreads = 1024;
 constexpr int64_t kMostCluster = 16;
-constexpr int64_t kPortableCluster = 8;  // larger ones are a property of the GPU
+constexpr int64_t kPortableCluster = 8;  // not every GPU allows larger clusters
 
 /// An entry function and how to launch it; the grid and the parameters differ from call to call.
 class Entry {
@@ -29,7 +29,7 @@ class Entry {
 
   int64_t cluster() const { return cluster_; }
   cuda::CUfunction function() const { return function_; }
-  /// For a launch of so many blocks of each member.
+  /// The configuration of a launch with this number of blocks for each member.
   const cuda::CUlaunchConfig& config(cuda::CUstream stream, int64_t blocks) {
     config_.gridDimX = static_cast<unsigned>(blocks);
     config_.hStream = stream;
@@ -85,7 +85,7 @@ void Entry::add_attributes(const GpuPhase& phase) {
   config_.numAttrs = static_cast<unsigned>(attributes_.size());
 }
 
-/// The tensor maps of one launch, encoded anew when sizes or addresses change.
+/// The tensor maps of one launch, which are encoded again when sizes or addresses change.
 class TensorMaps {
  public:
   TensorMaps(std::span<const TensorMapRecipe> recipes, std::span<const Expr> symbols)
@@ -105,7 +105,7 @@ class TensorMaps {
 
   std::span<const TensorMapRecipe> recipes_;
   ExprProgram extents_;
-  std::vector<uint32_t> registers_;  // of all extents
+  std::vector<uint32_t> registers_;  // where the values of all extents are
   std::vector<cuda::CUtensorMap> maps_;
   // The sizes and addresses for which `maps_` were encoded.
   std::vector<void*> addresses_;
@@ -188,13 +188,14 @@ class CudaKernels : public LoadedProgram {
   const bool wait_for_each_;
   std::vector<std::unique_ptr<CudaModule>> modules_;  // by artifact
 
-  // Calls in different streams take turns: a call here, and each of its launches below.
+  // Calls in different streams take turns. This mutex is held for a call, and the one below for
+  // each launch.
   std::mutex calls_mutex_;
   CallGraphs graphs_;
 
   std::mutex launches_mutex_;
   std::vector<Kernel> kernels_;    // by launch; without phases for a copy
-  std::vector<void*> parameters_;  // of the launch at hand
+  std::vector<void*> parameters_;  // of the present launch
 };
 
 CudaKernels::CudaKernels(CudaContext& context, const GpuFacts& gpu,

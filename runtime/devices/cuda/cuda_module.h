@@ -10,8 +10,8 @@ namespace braze {
 /// A module of the CUDA driver.
 class CudaModule {
  public:
-  /// In a Scope. `what` names the code in messages. Throws Unsupported if the GPU cannot run it,
-  /// Device with the compiler's messages if the driver cannot compile it.
+  /// Must be called in a Scope. `what` names the code in messages. Throws Unsupported if the GPU
+  /// cannot run it, and Device, with the compiler's messages, if the driver cannot compile it.
   CudaModule(CudaContext& context, const std::string& code, const std::string& what);
   ~CudaModule();
   CudaModule(const CudaModule&) = delete;

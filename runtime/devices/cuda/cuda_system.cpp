@@ -9,7 +9,8 @@ namespace braze {
 
 namespace {
 
-// On-chip storage of a multiprocessor that cannot be shared memory, on all of them since 8.0.
+// The on-chip storage of a multiprocessor that cannot be shared memory. It is the same on all GPUs
+// since 8.0.
 constexpr int64_t kCacheOnly = 28 << 10;
 
 GpuFacts read_facts(const cuda::Api& api, int index) {
@@ -39,8 +40,8 @@ GpuFacts read_facts(const cuda::Api& api, int index) {
   return gpu;
 }
 
-/// The row for a compute capability. Code for sm_80 runs on everything later; code for sm_90a uses
-/// instructions that only 9.0 has.
+/// The row of the table of targets for a compute capability. Code for sm_80 runs on all later GPUs;
+/// code for sm_90a uses instructions that only 9.0 has.
 const char* row_name(const GpuFacts& gpu) {
   if (gpu.major == 9 && gpu.minor == 0) return "sm_90a";
   return gpu.major >= 8 ? "sm_80" : nullptr;

@@ -33,7 +33,7 @@ struct GpuFacts {
   int64_t shared_bytes = 0;        ///< of a multiprocessor
   int64_t l2_bytes = 0;            ///< cache shared by all multiprocessors
   double clock_hz = 0;
-  double memory_bytes_per_second = 0;  ///< of the memory's pins; 0 if the driver does not say
+  double memory_bytes_per_second = 0;  ///< the speed of its pins; 0 if the driver does not say
 };
 
 /// "9.0": the compute capability.
@@ -49,13 +49,13 @@ std::string why_not(const GpuFacts& gpu, const Target& target);
 /// The first digit of the compute capability that machine code for `target` needs.
 int capability_major(const Target& target);
 
-/// Immutable.
+/// The GPUs and the driver. Immutable.
 class CudaSystem {
  public:
-  /// The system of this process: BRAZE_CUDA_DRIVER, else the system's driver. It is opened at first
-  /// use and never closed.
+  /// The object of this process, with the driver that BRAZE_CUDA_DRIVER names, or else that of the
+  /// system. It is opened at first use and never closed.
   static const CudaSystem& get();
-  /// With the driver called `library`.
+  /// Opens the driver called `library`.
   explicit CudaSystem(const std::string& library);
   ~CudaSystem();
   CudaSystem(const CudaSystem&) = delete;
@@ -65,12 +65,12 @@ class CudaSystem {
   const cuda::Api* api() const { return api_.get(); }
   /// One sentence that says why there is no GPU; empty if there is one.
   const std::string& missing() const { return missing_; }
-  /// "12.4": the CUDA that the driver serves; empty if there is no driver.
+  /// The CUDA version that the driver supports, such as "12.4"; empty if there is no driver.
   const std::string& driver_version() const { return driver_version_; }
   std::span<const GpuFacts> gpus() const { return gpus_; }
-  /// Whether a GPU reaches the memory of another without the host in between.
+  /// Whether a GPU can access the memory of another one directly, and not through the host.
   bool reaches(int from, int to) const;
-  /// The first GPU that code is generated for, if there is one.
+  /// The first GPU for which code can be generated, if there is one.
   std::optional<int> first_usable() const { return first_usable_; }
   /// The value of fork_count() when the driver was opened. The driver does not work in children of
   /// that process.

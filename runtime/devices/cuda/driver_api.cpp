@@ -9,7 +9,7 @@ namespace braze::cuda {
 
 namespace {
 
-// Since CUDA 12.0; the function of older drivers has fewer parameters.
+// The form since CUDA 12.0. The function of older drivers has fewer parameters.
 using GetProcAddress = CUresult (*)(const char* name, void** function, int version, uint64_t flags,
                                     int* status);
 using DriverGetVersion = CUresult (*)(int* version);

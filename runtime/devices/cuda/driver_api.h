@@ -1,9 +1,8 @@
-// driver_api.h — the CUDA driver, declared by Braze itself and opened at run time.
+// driver_api.h — the CUDA driver, which Braze declares itself and opens at run time.
 //
 // One binary therefore serves machines with and without a GPU, and building it needs no CUDA
-// toolkit.
-// Types and constants have the toolkit's names, inside braze::cuda. A test compares them with the
-// toolkit's cuda.h if it is there.
+// toolkit. Types and constants have the toolkit's names, inside braze::cuda. A test compares them
+// with the toolkit's cuda.h if it is available.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +48,7 @@ union CUlaunchAttributeValue {
     unsigned x, y, z;
   } clusterDim;
   int programmaticStreamSerializationAllowed;
-  void* pointer;  // other attributes have some, which aligns all of them
+  void* pointer;  // some attributes are pointers, which determines the alignment of all
 };
 
 struct CUlaunchAttribute {
@@ -90,10 +89,11 @@ struct OpenedDriver {
 /// process.
 OpenedDriver open_driver(const std::string& library);
 
-/// "CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)".
+/// The name and the text of an error: "CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was
+/// encountered)".
 std::string error_text(const Api& api, CUresult result);
 
-/// "12.4".
+/// The text of a version, such as "12.4".
 std::string version_text(int version);
 
 }  // namespace braze::cuda

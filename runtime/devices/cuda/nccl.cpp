@@ -45,7 +45,8 @@ OpenedNccl from_handle(void* handle, const std::string& library) {
 OpenedNccl find_nccl() {
   if (void* const handle = dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD))
     return from_handle(handle, kLibrary);
-  // Multicast through NVLink switches adds in an order of its own. A user who wants it must say so.
+  // Multicast through NVLink switches adds in another order. A user who wants it must set the
+  // variable.
   setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
   if (const auto given = read_env(kEnvNccl)) return open_nccl(*given);
   if (void* const handle = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL))

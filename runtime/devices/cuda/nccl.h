@@ -1,8 +1,8 @@
-// nccl.h — NVIDIA's library of collectives between GPUs, opened at run time.
+// nccl.h — opens NCCL, NVIDIA's library of collectives between GPUs, at run time.
 //
-// It is searched in this order: among the libraries that this process has opened, as beside
-// PyTorch; at the place that BRAZE_NCCL names; in the system's library path; in the site-packages
-// of a Python on this machine.
+// It is searched in this order: among the libraries that this process has already opened (as in a
+// process with PyTorch); at the place that BRAZE_NCCL names; in the system's library path; in the
+// site-packages of a Python on this machine.
 #pragma once
 
 #include <memory>
@@ -24,28 +24,29 @@ inline constexpr Code kNcclType{"nccl-type", ErrorKind::Unsupported,
 
 namespace cuda {
 
-/// Version in which sends and receives within groups and bf16 exist.
+/// The oldest version with sends and receives in groups, and with bf16.
 inline constexpr int kOldestNccl = 21003;
 
 struct OpenedNccl {
-  std::unique_ptr<const NcclApi> api;  ///< null: `missing` says why
+  std::unique_ptr<const NcclApi> api;  ///< if it is null, `missing` says why
   int version = 0;
   std::string file;     ///< where it was found
   std::string missing;  ///< one sentence that also says where it is available
 };
 
-/// The library in this file.
+/// Opens the library in this file.
 OpenedNccl open_nccl(const std::string& library);
 /// The library of this process, opened at first use and never closed.
 const OpenedNccl& nccl();
-/// "2.28.9".
+/// The text of a version, such as "2.28.9".
 std::string nccl_version_text(int version);
 /// Files that may be NCCL, in the site-packages of the Pythons of this machine.
 std::vector<std::string> nccl_in_site_packages();
 
 }  // namespace cuda
 
-/// How these GPUs, the devices of a mesh, do collectives. `ranks` as in a Mesh. Throws kNoNccl.
+/// Makes the object by which these GPUs, the devices of a mesh, do collectives. `ranks` is that of
+/// the Mesh. Throws kNoNccl.
 std::unique_ptr<DeviceLinks> make_nccl_links(std::span<const MeshAxis> mesh,
                                              std::span<const Device> devices, Ranks* ranks);
 

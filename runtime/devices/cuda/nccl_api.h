@@ -1,4 +1,4 @@
-// nccl_api.h — NCCL, declared by ourselves, as driver_api.h declares the CUDA driver.
+// nccl_api.h — NCCL, which Braze declares itself, as driver_api.h declares the CUDA driver.
 #pragma once
 
 #include <cstddef>

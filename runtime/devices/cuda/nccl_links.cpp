@@ -1,4 +1,4 @@
-// nccl_links.cpp — collectives of the GPUs of this process, and of others.
+// nccl_links.cpp — collectives between the GPUs of this process and those of other processes.
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -39,7 +39,7 @@ void check(ncclResult_t result, std::string_view what) {
   if (result != ncclSuccess) fail_nccl(fmt::format("{} fails: {}", what, result_text(result)));
 }
 
-/// One communicator a device for one group along one axis.
+/// The communicators of one group along one axis, one for each device.
 struct GroupComms {
   std::vector<int64_t> members;   // devices of the mesh
   std::vector<ncclComm_t> comms;  // null for devices of other processes
@@ -47,12 +47,13 @@ struct GroupComms {
 
 /// The communicators of a mesh. They live until one part of a call fails. A kernel that waits for
 /// that part would wait for ever, so all communicators are then aborted, and the next call makes
-/// new ones. They are not destroyed at the end of the process, because NCCL's own end may have come
+/// new ones. They are not destroyed at the end of the process, because NCCL may have been shut down
 /// before.
 class Communicators {
  public:
   Communicators(std::span<const MeshAxis> mesh, std::span<const Device> devices, Ranks* ranks) {
-    // All ranks make the communicators of a mesh at the same call, so that they count them alike.
+    // All ranks make the communicators of a mesh in the same call, so they count them in the same
+    // way.
     static uint64_t made = 0;
     if (ranks) ++made;
     for (size_t k = 0; k < mesh.size(); ++k) {
@@ -71,7 +72,7 @@ class Communicators {
     }
   }
 
-  /// The group, and the place in it.
+  /// The group of a device along an axis, and its place in the group.
   std::pair<const GroupComms*, size_t> seat(size_t axis, int64_t device) const {
     for (const GroupComms& group : by_axis_[axis]) {
       const auto found = std::ranges::find(group.members, device);
@@ -97,12 +98,12 @@ class Communicators {
     const std::lock_guard lock(mutex_);
     return aborted_;
   }
-  /// Communicators may no longer be called: throws the reason.
+  /// Throws the reason if the communicators were aborted, so that they must not be called any more.
   void refuse_if_aborted() {
     const std::lock_guard lock(mutex_);
     if (aborted_) why_.rethrow();
   }
-  /// Throws what NCCL has found out about devices of other processes.
+  /// Throws if NCCL has found a failure of devices of other processes.
   void refuse_if_broken() {
     const std::lock_guard lock(mutex_);
     if (aborted_) return;
@@ -118,7 +119,7 @@ class Communicators {
   }
 
  private:
-  /// All devices are of this process.
+  /// Makes the communicators of a group whose devices all belong to this process.
   static void make(GroupComms& group, std::span<const Device> devices, const std::string& axis) {
     std::vector<int> indices;
     for (const int64_t member : group.members)
@@ -128,7 +129,8 @@ class Communicators {
           fmt::format("connecting {} GPUs along {}", indices.size(), axis));
   }
 
-  /// Some are; the process of the first one gives the group its id, under `name`.
+  /// Makes those of a group of several processes. The process of the group's first device publishes
+  /// the id of the group under `name`.
   static void join(GroupComms& group, std::span<const Device> devices, Ranks& ranks,
                    const std::string& name, const std::string& axis) {
     const NcclApi& api = *nccl().api;
@@ -164,7 +166,7 @@ class Communicators {
   CapturedError why_;
 };
 
-/// That the communicators were there to the end.
+/// Confirms that the communicators were not aborted before the end.
 class NcclVerdict : public Verdict {
  public:
   explicit NcclVerdict(std::shared_ptr<Communicators> comms) : comms_(std::move(comms)) {}
@@ -208,7 +210,7 @@ ncclDataType_t type_for_sums(DType dtype) {
   }
 }
 
-// Bools are bytes of 0 and 1.
+// NCCL's operation for a monoid. Bools are bytes of 0 and 1.
 ncclRedOp_t op_for(Monoid monoid) {
   switch (monoid) {
     case Monoid::Sum:
@@ -225,7 +227,7 @@ ncclRedOp_t op_for(Monoid monoid) {
   return ncclSum;
 }
 
-/// What this thread calls until `end`, NCCL does at once.
+/// NCCL does all calls of this thread, up to `end`, together.
 class Group {
  public:
   explicit Group(bool several) {
@@ -245,8 +247,8 @@ class Group {
   bool open_ = false;
 };
 
-/// One device's part, in the queue of its collectives: behind what makes the operand, beside what
-/// comes after.
+/// One device's part of a collective, in the queue of its collectives. It comes after the work that
+/// makes the operand, and runs at the same time as later work.
 class NcclPart : public Together {
  public:
   struct Seat {
@@ -276,8 +278,8 @@ class NcclPart : public Together {
         if (a.count > 0) issue(a, seats_[a.what.axis], stream);
       group.end();
     } catch (...) {
-      // Another part may have failed meanwhile and freed the communicators. Then its error is the
-      // reason.
+      // Another part may have failed at the same time and freed the communicators. Then its error
+      // is the reason.
       comms_->refuse_if_aborted();
       throw;
     }
@@ -285,7 +287,7 @@ class NcclPart : public Together {
   }
 
   std::shared_ptr<Verdict> verdict() override {
-    // What fails within the process does so before anybody has results.
+    // A failure in this process is found before the results are returned.
     if (!ranks_ || !comms_) return nullptr;
     return std::make_shared<NcclVerdict>(comms_);
   }
@@ -341,7 +343,7 @@ class NcclPart : public Together {
   CudaDriver& driver_;
   const StreamRef queue_;
   const std::vector<Seat> seats_;  // along each of the program's axes
-  Ranks* const ranks_;             // null: all GPUs are of this process
+  Ranks* const ranks_;             // null: all GPUs belong to this process
 };
 
 class NcclLinks : public DeviceLinks {
@@ -389,7 +391,7 @@ class NcclLinks : public DeviceLinks {
         ranks_->watch({.end = [comms = comms_](const CapturedError& why) { comms->abort(why); },
                        .look = [comms = comms_] { comms->refuse_if_broken(); }});
     try {
-      ranks_->check();  // they may have failed just before
+      ranks_->check();  // another rank may have failed just before
     } catch (const Error&) {
       comms_->abort(CapturedError::current());
       throw;
@@ -398,7 +400,7 @@ class NcclLinks : public DeviceLinks {
 
   const std::vector<MeshAxis> mesh_;
   const std::vector<Device> devices_;
-  Ranks* const ranks_;  // null: all GPUs are of this process
+  Ranks* const ranks_;  // null: all GPUs belong to this process
   std::mutex mutex_;
   std::vector<StreamRef> queues_;  // of each device's collectives
   std::shared_ptr<Communicators> comms_;

@@ -31,7 +31,7 @@ void Releaser::add(std::vector<std::shared_ptr<Fence>> fences,
     held_.push_back({std::move(fences), std::move(owner)});
     arrived_.notify_one();
   } catch (const std::exception&) {
-    // Memory that the GPU may still use is kept rather than given back.
+    // The GPU may still use the memory, so it is kept for ever.
     if (owner) new (std::nothrow) std::shared_ptr<const void>(std::move(owner));
   }
 }
@@ -50,7 +50,7 @@ void Releaser::serve() {
       try {
         fence->wait();
       } catch (const std::exception&) {
-        // A GPU that is lost no longer reads anything.
+        // A lost GPU no longer reads anything.
       }
     }
     next = {};

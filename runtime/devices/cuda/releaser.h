@@ -1,8 +1,8 @@
-// releaser.h — releases memory of others when the GPU no longer uses it.
+// releaser.h — releases memory that belongs to others when the GPU no longer uses it.
 //
-// Braze's own memory is reused in the order of a stream, and nobody waits. The host application
+// Braze's own memory is reused in the order of a stream, so nothing has to wait. The host program
 // does not follow that order, so a thread waits for the GPU and then calls the deleter. The thread
-// starts with the first such memory.
+// is started for the first such memory.
 #pragma once
 
 #include <deque>
@@ -16,7 +16,7 @@
 
 namespace braze {
 
-/// Thread-safe.
+/// Waits for fences in a thread of its own. Thread-safe.
 class Releaser {
  public:
   Releaser() = default;

@@ -8,7 +8,7 @@ namespace braze {
 namespace {
 
 constexpr size_t kPiece = 4 << 20;    // large enough for the full speed of the bus
-constexpr size_t kRing = 8 * kPiece;  // how far uploads run ahead of the GPU
+constexpr size_t kRing = 8 * kPiece;  // the bytes by which uploads can run ahead of the GPU
 constexpr size_t kStep = 256;
 
 std::byte* pinned(CudaContext& context, size_t size) {
@@ -40,7 +40,7 @@ void Uploads::copy(std::byte* to, std::span<const std::byte> from, cuda::CUstrea
 
 std::byte* Uploads::reserve(size_t size) {
   if (next_ + size > kRing) {
-    // What is left at the ring's end is older than everything at its beginning.
+    // The pieces that are left at the ring's end are older than those at its beginning.
     while (!pieces_.empty() && pieces_.front().begin >= next_) finish_oldest();
     next_ = 0;
   }
@@ -90,7 +90,7 @@ void Downloads::copy_through(std::byte* buffer, std::span<std::byte> to, const s
       std::memcpy(part(i - 1).data(), half(i - 1), part(i - 1).size());
     }
   }
-  after.wait();  // it has passed by now, which shows that the launches before it are complete
+  after.wait();  // does not block any more, and notes that the launches before it are complete
 }
 
 std::byte* Downloads::take_buffer() {

@@ -1,4 +1,4 @@
-// staging.h — pinned host memory through which bytes travel to and from a GPU.
+// staging.h — pinned host memory through which bytes are copied to and from a GPU.
 //
 // A GPU copies at full speed, while the host continues, only from and to pinned memory. Memory of
 // callers is not pinned.
@@ -20,7 +20,7 @@ class Uploads {
  public:
   explicit Uploads(CudaContext& context) : context_(context) {}
 
-  /// Puts a copy into `stream`. `from` may change when this returns. In a Scope.
+  /// Puts a copy into `stream`. When this returns, `from` may change. Must be called in a Scope.
   void copy(std::byte* to, std::span<const std::byte> from, cuda::CUstream stream);
 
  private:
@@ -35,7 +35,7 @@ class Uploads {
 
   CudaContext& context_;
   std::mutex mutex_;
-  std::byte* ring_ = nullptr;  // pinned; stays to the end of the process
+  std::byte* ring_ = nullptr;  // pinned; kept until the process ends
   size_t next_ = 0;            // where the next piece begins, if it fits there
   std::deque<Piece> pieces_;   // the oldest first
 };
@@ -45,8 +45,8 @@ class Downloads {
  public:
   explicit Downloads(CudaContext& context) : context_(context) {}
 
-  /// Copies what was made before `after`, for which the queue of copies out already waits. In a
-  /// Scope.
+  /// Copies memory that was written before `after`. The stream of copies to the host already waits
+  /// for that fence. Must be called in a Scope.
   void copy(std::span<std::byte> to, const std::byte* from, CudaFence& after);
 
  private:

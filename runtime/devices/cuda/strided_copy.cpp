@@ -10,13 +10,13 @@ namespace braze {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr uint64_t kMostBlocks = 1 << 15;  // a thread goes on with further units
+constexpr uint64_t kMostBlocks = 1 << 15;  // for more units, each thread copies several
 
-// For PTX 7.0 and sm_80, the oldest GPUs that Braze knows. The division takes 64 bits only where 32
-// do not hold its operands, for it is then several times slower.
-//   %to %from   where the copy goes, and where it comes from
-//   %i %step    the number of a unit, and how far a thread's next one is
-//   %rest %at   what of %i further axes have yet to divide, and the offset so far
+// The text is for PTX 7.0 and sm_80, the oldest GPUs that Braze supports. Division in 64 bits is
+// several times slower, so it is used only if the operands do not fit in 32 bits.
+//   %to %from   the addresses to which and from which it copies
+//   %i %step    the number of a unit, and the distance to the thread's next unit
+//   %rest %at   the part of %i that further axes will divide, and the offset so far
 constexpr std::string_view kEntry = R"(
 .visible .entry {entry}(.param .align 8 .b8 p[{bytes}])
 {{
@@ -89,7 +89,7 @@ std::string StridedCopies::ptx() {
   for (const int unit : kUnits) {
     const bool is_pair = unit == 16;
     const std::string type = is_pair ? "v2.u64" : fmt::format("u{}", 8 * unit);
-    // No register is smaller than 16 bits.
+    // A register has at least 16 bits.
     const std::string registers =
         is_pair ? ".reg .b64 %v, %w;" : fmt::format(".reg .b{} %v;", std::max(16, 8 * unit));
     text += fmt::format(kEntry, fmt::arg("entry", entry(unit)), fmt::arg("unit", unit),

@@ -1,9 +1,9 @@
 // strided_copy.h — dense copies of strided memory on a GPU.
 //
-// Copies of rows by the driver would take some microseconds each, and a transposed matrix has as
-// many of them as columns. So the runtime has one kernel of its own, as PTX. The driver compiles it
-// at the first copy. A thread copies one unit of 1 to 16 bytes at a time: it divides the unit's
-// number by the extents of the axes and adds up the strides.
+// The driver would need some microseconds to copy each row, and a transposed matrix has as many
+// rows as columns. So the runtime has its own kernel, as PTX, which the driver compiles at the
+// first copy. A thread copies one unit of 1 to 16 bytes at a time: it divides the unit's number by
+// the extents of the axes, and adds up the strides.
 #pragma once
 
 #include <optional>
@@ -16,17 +16,17 @@ class StridedCopies {
  public:
   explicit StridedCopies(CudaContext& context) : context_(context) {}
 
-  /// Puts a copy into `stream`. Any thread may call it. In a Scope.
+  /// Puts a copy into `stream`. Any thread may call it, in a Scope.
   void copy(cuda::CUstream stream, std::byte* to, const std::byte* from, const StridedCopy& copy);
 
-  /// Bytes that one thread copies at a time; the largest of these that fits is used.
+  /// The number of bytes that a thread copies at a time. The greatest that is possible is used.
   static constexpr int kUnits[] = {16, 8, 4, 2, 1};
-  /// The kernel's entry for units of so many bytes.
+  /// The name of the kernel's entry for units of this number of bytes.
   static std::string entry(int unit);
   /// The text of the kernel, with all its entries.
   static std::string ptx();
 
-  /// What a launch is given, in the layout that the text reads.
+  /// The parameters of a launch, in the layout that the text reads.
   struct Parameters {
     struct Axis {
       uint64_t extent;
@@ -39,7 +39,7 @@ class StridedCopies {
  private:
   CudaContext& context_;
   std::mutex mutex_;
-  std::optional<CudaModule> module_;  // since the first copy
+  std::optional<CudaModule> module_;  // is loaded at the first copy
 };
 
 }  // namespace braze

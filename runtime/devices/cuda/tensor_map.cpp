@@ -13,7 +13,7 @@ constexpr int64_t kMostExtent = int64_t{1} << 32;
 constexpr int64_t kMostStride = int64_t{1} << 40;
 constexpr int64_t kStrideUnit = 16;
 
-// Copies move bytes, so a dtype that has no type of its own uses another type of the same size.
+// Copies only move bytes, so a dtype that the driver does not know uses another type of its size.
 constexpr DTypeTable<cuda::CUtensorMapDataType> kElementTypes = {
     {DType::Bool, cuda::CU_TENSOR_MAP_DATA_TYPE_UINT8},
     {DType::I8, cuda::CU_TENSOR_MAP_DATA_TYPE_UINT8},

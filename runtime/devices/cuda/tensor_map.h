@@ -19,15 +19,16 @@ struct TensorMapArguments {
   uint64_t extents[kMostAxes] = {};
   uint64_t strides[kMostAxes - 1] = {};  ///< bytes; of all axes but the innermost
   uint32_t box[kMostAxes] = {};
-  uint32_t steps[kMostAxes] = {};  ///< of the elements that a copy takes: all of them
+  uint32_t steps[kMostAxes] = {};  ///< the steps between elements of a copy: all are 1
   cuda::CUtensorMapSwizzle swizzle{};
 };
 
-/// For a tensor of these extents, none of which is 0.
+/// The arguments for a tensor of these extents, none of which is 0.
 TensorMapArguments tensor_map_arguments(const TensorMapRecipe& recipe,
                                         std::span<const int64_t> extents);
 
-/// What the hardware forbids in `recipe` for any extents, in a few words; empty if nothing.
+/// The fault of a `recipe` that the hardware forbids for any extents, in a few words; empty if
+/// there is none.
 std::string tensor_map_fault(const TensorMapRecipe& recipe);
 /// The same for these extents.
 std::string tensor_map_fault(const TensorMapRecipe& recipe, std::span<const int64_t> extents);

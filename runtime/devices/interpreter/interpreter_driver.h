@@ -1,13 +1,13 @@
-// interpreter_driver.h — the device "interpreter": runs Graph IR and Tile IR on the host, the
-// reference.
+// interpreter_driver.h — the device "interpreter", which runs Graph IR and Tile IR on the host. It
+// is the reference for all other devices.
 #pragma once
 
 #include "runtime/devices/driver.h"
 
 namespace braze {
 
-/// Runs artifacts of the format "graph", whose launch's buffers are the graph's inputs, then its
-/// outputs, each once and in order; or of the format "tile".
+/// Runs artifacts of the formats "graph" and "tile". The launch of a graph has as buffers the
+/// graph's inputs and then its outputs, each once and in order.
 class InterpreterDriver : public DeviceDriver {
  public:
   explicit InterpreterDriver(Device device);

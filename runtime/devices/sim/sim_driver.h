@@ -1,4 +1,4 @@
-// sim_driver.h — the devices "sim:...": run Kernel IR on the host and check every access.
+// sim_driver.h — the devices "sim:...", which run Kernel IR on the host and check every access.
 #pragma once
 
 #include <span>
@@ -17,13 +17,13 @@ inline constexpr Code kSimulatedFault{"simulated-fault", ErrorKind::Device,
 /// the device "cpu". The others are rows of the table.
 std::span<const std::string_view> simulated_machines();
 
-/// Loads artifacts of the format "kernel" and, a level above, "tile" for their interpreters. A
-/// launch that breaks a rule of the language fails with all findings: kernel, statement and the ops
+/// Loads artifacts of the formats "kernel" and "tile" for their interpreters. A launch that breaks
+/// a rule of the language fails with all findings, which name the kernel, the statement and the ops
 /// that were fused into it.
 std::unique_ptr<LoadedProgram> load_interpreted(const DeviceDriver& driver,
                                                 std::shared_ptr<const Program> program);
 
-/// Runs what load_interpreted loads.
+/// Runs the programs that load_interpreted loads.
 class SimDriver : public DeviceDriver {
  public:
   explicit SimDriver(Device device);
