@@ -22,7 +22,7 @@ class Descriptor {
   }
 
   int get() const { return fd_; }
-  /// Closes it now; false if bytes that were written are lost, as errno says.
+  /// Closes it now. Returns false, with errno set, if bytes that were written are lost.
   bool close() {
     const int fd = std::exchange(fd_, -1);
     return fd < 0 || ::close(fd) == 0 || errno == EINTR;

@@ -26,10 +26,11 @@ FileWriter::FileWriter(std::string path, mode_t permissions) : path_(std::move(p
 }
 
 void FileWriter::create(mode_t permissions) {
-  // The file that it replaces may have fewer permissions, so at first nobody else may read it.
+  // The file that this one replaces may have fewer permissions, so at first only the owner may read
+  // it.
   struct stat facts {};
   if (stat(target_.c_str(), &facts) == 0) permissions &= 0600;
-  // Not std::random_device: the one of a newer libstdc++ asks for a newer glibc.
+  // std::random_device of a newer libstdc++ would need a newer glibc, so it is not used.
   const auto random = [] {
     uint32_t value = 0;
     return getrandom(&value, sizeof(value), 0) == sizeof(value) ? value
@@ -49,7 +50,7 @@ void FileWriter::create(mode_t permissions) {
 void FileWriter::take_over_permissions(mode_t most) {
   struct stat facts {};
   if (stat(target_.c_str(), &facts) != 0) return;
-  // Some file systems have no permissions; where these cannot be set, the file stays its owner's.
+  // Some file systems have no permissions. If they cannot be set, only the owner can read the file.
   [[maybe_unused]] const int ignored = fchmod(file_.get(), facts.st_mode & most);
 }
 
@@ -57,10 +58,11 @@ FileWriter::~FileWriter() {
   if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
-// The file that appears is the one to which the links lead, whether it exists or not. In a folder
-// in which everybody may make files, a link of another user could lead to any file of this user.
+// Follows symbolic links to the file that will be written, whether it exists or not. In a folder in
+// which everybody may make files, a link of another user could lead to any file of this user, so
+// such links are refused.
 void FileWriter::follow_links() {
-  constexpr int kMostLinks = 40;  // as the kernel
+  constexpr int kMostLinks = 40;  // the limit of the kernel
   target_ = path_;
   struct stat facts {};
   for (int links = 0; lstat(target_.c_str(), &facts) == 0 && S_ISLNK(facts.st_mode); ++links) {

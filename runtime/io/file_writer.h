@@ -27,13 +27,14 @@ inline constexpr Code kFileUnwritable{"file-unwritable", ErrorKind::DataLoss,
 class FileWriter {
  public:
   static constexpr mode_t kForAll = 0666;
-  /// For files that hold code, which is not loaded from files that others can write (trust.h).
+  /// The permissions for files with code, which is not loaded from files that others can write
+  /// (trust.h).
   static constexpr mode_t kCode = 0644;
 
   /// Errors, here and below: kFileUnwritable; kFilePath; kFileKind if something other than a
-  /// regular file has the name already.
-  /// `permissions` are the most that the file gets. A file that replaces another has those of them
-  /// that the other had; a new file has those that the umask allows.
+  /// regular file already has the name. The file gets at most `permissions`. If it replaces another
+  /// file, it gets those of them that the other file has; a new file gets those that the umask
+  /// allows.
   explicit FileWriter(std::string path, mode_t permissions = kForAll);
   /// Removes the temporary file unless `publish` was called.
   ~FileWriter();
@@ -54,7 +55,7 @@ class FileWriter {
   [[noreturn]] void fail_write(int error) const;
 
   const std::string path_;
-  std::string target_;     // path_, links resolved
+  std::string target_;     // path_ with its links resolved
   std::string temporary_;  // empty when there is none to remove
   Descriptor file_;
   uint64_t size_ = 0;

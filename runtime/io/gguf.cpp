@@ -20,10 +20,10 @@ namespace braze {
 namespace {
 
 constexpr std::string_view kMagic = "GGUF";
-constexpr uint32_t kMostDims = 4;  // as ggml
-constexpr int kMostDepth = 8;      // of lists within one another
+constexpr uint32_t kMostDims = 4;  // the limit of ggml
+constexpr int kMostDepth = 8;      // of lists inside each other
 constexpr uint64_t kMostAlignment = 1 << 20;
-constexpr uint64_t kAlignment = 32;  // where the metadata do not say
+constexpr uint64_t kAlignment = 32;  // if the metadata do not give one
 
 /// The kinds of values, by their numbers in the file.
 enum class Kind : uint32_t { U8, I8, U16, I16, U32, I32, F32, Bool, String, List, U64, I64, F64 };
@@ -34,7 +34,7 @@ constexpr size_t kKindBytes[kKinds] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
 std::string_view name_of(Kind kind) { return kKindNames[static_cast<uint32_t>(kind)]; }
 
-/// A value: where its bytes begin, which are sound.
+/// A value of the metadata, by the place of its bytes, which are valid.
 struct Value {
   Kind kind = Kind::U8;
   size_t begin = 0;
@@ -85,7 +85,7 @@ class Reader {
         if (count > bytes_.size() / size) take(std::numeric_limits<uint64_t>::max());
         take(count * size);
       } else {
-        for (uint64_t i = 0; i < count; ++i) skip(element, depth + 1);  // each takes bytes
+        for (uint64_t i = 0; i < count; ++i) skip(element, depth + 1);  // ends, as each has bytes
       }
     } else {
       take(kKindBytes[static_cast<uint32_t>(kind)]);
@@ -132,7 +132,7 @@ uint64_t rounded_up(uint64_t value, uint64_t alignment) {
 
 struct GgufFile::State {
   std::string path;
-  std::shared_ptr<const MappedFile> file;  // none: the bytes are the caller's
+  std::shared_ptr<const MappedFile> file;  // null: the bytes belong to the caller
   std::span<const std::byte> bytes;
   std::vector<std::pair<std::string_view, Value>> values;
   std::vector<std::pair<std::string_view, GgufTensor>> tensors;
@@ -163,7 +163,8 @@ struct GgufFile::State {
     fail(codes::kGgufMetadata,
          fmt::format("{} has no {} in its metadata{}", path, quote(key), did_you_mean(key, names)));
   }
-  /// The elements of a list, each read by `read`, whose kind is one that `wanted` accepts.
+  /// The elements of a list, which `read` reads. `wanted` says which kinds of elements are
+  /// accepted.
   template <class T, class Wanted, class Read>
   std::vector<T> list(std::string_view key, std::string_view what, const Wanted& wanted,
                       const Read& read) const {
@@ -262,8 +263,8 @@ void GgufFile::State::read_tensors(Reader& reader, uint64_t count, uint64_t alig
   }
 }
 
-// The data follow each other in the order of the header, each from a multiple of the alignment on.
-// The size of an unknown type is not known, so the next tensor says where it begins.
+// Finds the data of the tensors, which follow each other in the order of the header, each at a
+// multiple of the alignment. The data of an unknown type end where the next tensor begins.
 void GgufFile::State::place_tensors(uint64_t begin, uint64_t alignment,
                                     const std::vector<uint64_t>& offsets) {
   const uint64_t available = bytes.size() > begin ? bytes.size() - begin : 0;
@@ -430,7 +431,7 @@ Array GgufFile::load(std::string_view name, const Device& device, DType dtype) c
 
 namespace {
 
-constexpr size_t kColumns = 16;  // that are written together: a line of the cache
+constexpr size_t kColumns = 16;  // columns that are written together: a cache line
 
 /// The parts of a Quantized, on the host.
 struct Parts {
@@ -458,7 +459,7 @@ class Packer {
   }
 
  private:
-  // `bits` bits of q from bit `first` on.
+  // Writes `bits` bits of q, from bit `first` on.
   void words(std::span<const GgufBlock> blocks, HostTensor& out, int64_t row, int first, int bits,
              int64_t n) const {
     const auto each = static_cast<size_t>(32 / bits);

@@ -22,7 +22,7 @@ class Reader {
     for (int shift = 0; shift < 32; shift += 8) value |= uint32_t{byte()} << shift;
     return value;
   }
-  /// The next bytes, which stay where they are.
+  /// The next bytes, which are not copied.
   const std::byte* bytes(size_t count) {
     const std::byte* const begin = at_;
     at_ += count;
@@ -35,7 +35,8 @@ class Reader {
 
 unsigned at(const std::byte* bytes, size_t i) { return std::to_integer<unsigned>(bytes[i]); }
 
-// The first halves of 16 bytes, then their second halves, with a fifth bit of each, less `zero`.
+// Unpacks 32 elements: the low halves of 16 bytes, and then their high halves. Each element gets a
+// fifth bit, and `zero` is subtracted from it.
 void unpack_32(const std::byte* nibbles, uint32_t fifth, int zero, GgufBlock& block) {
   for (size_t i = 0; i < 16; ++i) {
     const unsigned first = (at(nibbles, i) & 15) | (fifth >> i & 1) << 4;
@@ -79,9 +80,10 @@ void unpack_q8_0(const std::byte* bytes, GgufBlock& block) {
   for (size_t i = 0; i < 32; ++i) block.q[i] = static_cast<int8_t>(reader.byte());
 }
 
-// The scales and offsets of eight groups: 6 bits each in 12 bytes, times those of the block. The
-// first four of both lie in the low bits of eight bytes; the others are put together from four bits
-// of the last four bytes and two that the first eight have left.
+// Unpacks the scales and offsets of eight groups, which have 6 bits each, in 12 bytes, and
+// multiplies them by those of the block. The first four scales and offsets are the low bits of
+// eight bytes. The others consist of four bits of the last four bytes and the two remaining bits of
+// the first eight.
 void unpack_scales(Reader& reader, GgufBlock& block) {
   const float scale = reader.half(), offset = reader.half();
   const std::byte* const packed = reader.bytes(12);
@@ -96,7 +98,8 @@ void unpack_scales(Reader& reader, GgufBlock& block) {
   }
 }
 
-// Pairs of groups: the first has the low halves of 32 bytes, the second their high halves.
+// Unpacks pairs of groups: the first group of a pair is the low halves of 32 bytes, and the second
+// is their high halves.
 void unpack_pairs(const std::byte* nibbles, const std::byte* fifths, GgufBlock& block) {
   for (size_t group = 0; group < 8; ++group)
     for (size_t i = 0; i < 32; ++i) {
@@ -119,8 +122,9 @@ void unpack_q5_k(const std::byte* bytes, GgufBlock& block) {
   unpack_pairs(reader.bytes(128), fifths, block);
 }
 
-// Two halves of 128 elements, each four runs of 32: runs 0 and 1 have the low halves of 64 bytes,
-// runs 2 and 3 the high ones; two more bits of run r are bits 2 r and 2 r + 1 of 32 bytes.
+// Unpacks two halves of 128 elements, each of which consists of four runs of 32. Runs 0 and 1 are
+// the low halves of 64 bytes, and runs 2 and 3 the high halves. Two more bits of run r are the bits
+// 2 r and 2 r + 1 of 32 bytes.
 void unpack_q6_k(const std::byte* bytes, GgufBlock& block) {
   Reader reader(bytes);
   const std::byte* const nibbles = reader.bytes(128);
@@ -139,7 +143,7 @@ void unpack_q6_k(const std::byte* bytes, GgufBlock& block) {
     block.scale[i] = scale * static_cast<float>(std::to_integer<int8_t>(scales[i]));
 }
 
-// The types that ggml's own files have; those without `unpack` or dtype are known by size alone.
+// The types in ggml's own files. Of types without `unpack` and dtype, only the size is known.
 constexpr GgufType kTypes[] = {
     {0, "F32", 1, 4, DType::F32},
     {1, "F16", 1, 2, DType::F16},

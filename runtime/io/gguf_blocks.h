@@ -35,7 +35,7 @@ struct GgufType {
   void (*unpack)(const std::byte* bytes, GgufBlock& block) = nullptr;
 };
 
-/// nullptr for a number that Braze does not know.
+/// The type with this number; null if Braze does not know it.
 const GgufType* find_gguf_type(uint32_t number);
 std::span<const GgufType> gguf_types();
 

@@ -97,7 +97,7 @@ uint32_t JsonReader::hex4() {
   return value;
 }
 
-// What follows a backslash.
+// Reads an escape after its backslash.
 void JsonReader::escape(std::string& out) {
   constexpr std::string_view kLetters = "\"\\/bfnrt";
   constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
@@ -163,7 +163,7 @@ double JsonReader::number() {
   peek();
   const size_t begin = position_;
   skip_number();
-  double value = 0;  // stays 0, or is infinite, where the number is out of range
+  double value = 0;  // stays 0, or becomes infinite, if the number is out of range
   const char* const end = text_.data() + position_;
   if (std::from_chars(text_.data() + begin, end, value).ec != std::errc())
     fail_here("a number beyond those of double");

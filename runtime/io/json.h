@@ -67,7 +67,7 @@ class JsonReader {
   [[noreturn]] void fail_here(std::string_view what, const Code& code = codes::kJsonSyntax) const;
 
  private:
-  char peek();  // behind blanks; '\0' at the end
+  char peek();  // the next character after blanks; '\0' at the end
   bool accept(char c);
   void expect(char c);
   void begin(char bracket);

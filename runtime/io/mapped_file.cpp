@@ -88,7 +88,8 @@ std::shared_ptr<const MappedFile> MappedFile::copy(const std::string& path) {
   return copied;
 }
 
-// Checked once more after the mapping, because a size that changed would make the span wrong.
+// Maps a file. The size is checked again after the mapping, because the span would be wrong if it
+// had changed.
 std::shared_ptr<const MappedFile> MappedFile::map(const Descriptor& file, const std::string& path) {
   const std::shared_ptr<const MappedFile> mapped(
       new MappedFile(size_of(file, path), file.get(), path));

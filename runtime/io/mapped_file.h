@@ -1,7 +1,7 @@
 // mapped_file.h — the bytes of a file, mapped for reading.
 //
 // The mapping is private and read-only. Pages are read from the file when they are first accessed.
-// If another program shortens the file meanwhile, the process ends with SIGBUS. Files that are kept
+// If another program shortens a mapped file, the process ends with SIGBUS. Files that are kept
 // open and that other users can write are therefore read, not mapped (open_stable). Programs that
 // replace a file by a rename, as Braze does, cause no problem.
 #pragma once
@@ -46,7 +46,7 @@ class MappedFile {
  private:
   static std::shared_ptr<const MappedFile> map(const Descriptor& file, const std::string& path);
   static std::shared_ptr<const MappedFile> copy(const std::string& path);
-  /// `mapped`: the descriptor of the mapping, -1 for memory without a file.
+  /// `mapped` is the descriptor of the file, or -1 for memory without a file.
   MappedFile(uint64_t size, int mapped, std::string path);
 
   std::span<const std::byte> bytes_;

@@ -20,11 +20,11 @@ namespace braze {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr size_t kMostDims = 64;  // as NumPy
+constexpr size_t kMostDims = 64;  // the limit of NumPy
 
 // NumPy has no bfloat16: ml_dtypes writes it as two bytes without meaning, and so do we.
 
-/// The Python dictionary in a header: exactly the three keys, each once, in any order.
+/// Parses the Python dictionary in a header. It has exactly three keys, each once, in any order.
 class HeaderParser {
  public:
   HeaderParser(std::string_view text, std::string_view file, NpyHeader& header)
@@ -178,7 +178,7 @@ void reverse_bytes(std::span<std::byte> data, size_t element) {
   }
 }
 
-/// From first-axis-fastest to row-major.
+/// Copies elements from Fortran order (the first axis is the fastest) to row-major order.
 void from_fortran_order(std::span<std::byte> out, std::span<const std::byte> in,
                         std::span<const int64_t> shape, size_t element) {
   std::vector<int64_t> index(shape.size(), 0);
@@ -289,7 +289,7 @@ std::string npy_header_text(DType dtype, std::span<const int64_t> shape) {
     fail(codes::kNpyType, fmt::format("the format of .npy has no {}", name(dtype)),
          {.location = {}, .node = {}, .fix = "save it as .safetensors, or bitcast it to u8"});
   const std::string extents = join(shape, " ", [](int64_t e) { return std::to_string(e) + ","; });
-  // "(3, 4)", but "(3,)".
+  // The shape as Python writes it: "(3, 4)", but "(3,)" for one axis.
   const std::string_view trimmed =
       shape.size() > 1 ? std::string_view(extents).substr(0, extents.size() - 1) : extents;
   std::string text = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}",

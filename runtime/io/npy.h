@@ -42,8 +42,8 @@ NpyHeader parse_npy_header(std::span<const std::byte> prefix, uint64_t file_size
                            std::string_view file);
 inline constexpr size_t kMostNpyHeader = 64 << 10;
 
-/// The array of this header. `read` is called once, for all header.data_bytes bytes after the
-/// header.
+/// The array with this header. `read` is called once, and must read all header.data_bytes bytes
+/// after the header.
 HostTensor read_npy(const NpyHeader& header, const std::function<void(std::span<std::byte>)>& read);
 /// Reads a whole file in memory.
 HostTensor parse_npy(std::span<const std::byte> bytes, std::string_view file);

@@ -34,7 +34,7 @@ HostTensor read_member(const ZipMember& member, std::string_view file) {
   std::vector<std::byte> begin(std::min<uint64_t>(member.size, kMostNpyHeader));
   reader.read(begin);
   const NpyHeader header = parse_npy_header(begin, member.size, where);
-  // Some of the data came with the header.
+  // Some of the data was read with the header.
   std::span<const std::byte> there = std::span(begin).subspan(header.data_offset);
   HostTensor value = read_npy(header, [&](std::span<std::byte> out) {
     const size_t size = std::min(out.size(), there.size());

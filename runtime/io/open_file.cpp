@@ -34,7 +34,7 @@ void check_path(const std::string& path) {
 
 Descriptor open_file(const std::string& path) {
   check_path(path);
-  // So that opening a pipe does not wait for its other end.
+  // O_NONBLOCK keeps the opening of a pipe from waiting for its other end.
   Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!file) fail_open(path, errno);
   size_of(file, path);

@@ -19,10 +19,11 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kMetadata = "__metadata__";
 constexpr size_t kPrefix = 8;      // the size of the header
-constexpr size_t kAlignment = 64;  // of the data: a line of the cache, and what vector loads like
+constexpr size_t kAlignment = 64;  // of the data: a cache line, which is good for vector loads
 constexpr size_t kMostDims = 64;
 
-/// Types of the format that Braze lacks. Bits, because some of them are less than a byte.
+/// A type of the format that Braze does not have. Sizes are in bits, because some are less than a
+/// byte.
 struct ForeignType {
   std::string_view name;
   unsigned bits;
@@ -32,7 +33,7 @@ constexpr ForeignType kForeignTypes[] = {
     {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},
 };
 
-/// What the format says of a type: the bits of an element, and ours if it is one.
+/// A type of the format: the bits of an element, and the dtype, if Braze has it.
 struct StoredType {
   unsigned bits;
   std::optional<DType> dtype;
@@ -53,7 +54,8 @@ std::string type_text(const StoredTensor& tensor) {
   return fmt::format("{}[{}]", tensor.type, fmt::join(tensor.shape, ", "));
 }
 
-/// Bytes of the data; nullopt if they are more than 2^64 bits or no whole number.
+/// The number of bytes of the data. Nullopt if it is not an integer, or if there are more than 2^64
+/// bits.
 std::optional<uint64_t> size_of(const StoredTensor& tensor, unsigned bits) {
   if (std::count(tensor.shape.begin(), tensor.shape.end(), 0) > 0) return 0;
   uint64_t size = bits;
@@ -65,7 +67,7 @@ std::optional<uint64_t> size_of(const StoredTensor& tensor, unsigned bits) {
 
 // --- Reading -----------------------------------------------------------------------------------
 
-/// Where in the data a tensor lies.
+/// The place of a tensor in the data.
 struct Place {
   uint64_t begin = 0, end = 0;
   std::string_view name;
@@ -163,7 +165,7 @@ class HeaderReader {
            fmt::format("{} is truncated: the tensor {} ends at byte {} of the data, which have {}",
                        file_, quote(place.name), place.end, data_.size()));
     const std::optional<StoredType> type = find_type(tensor.type);
-    if (!type) return;  // one that came later; its size is not known
+    if (!type) return;  // a newer type of the format, whose size is not known
     tensor.dtype = type->dtype;
     const std::optional<uint64_t> size = size_of(tensor, type->bits);
     if (size != place.end - place.begin)
@@ -173,7 +175,7 @@ class HeaderReader {
                             place.end - place.begin));
   }
 
-  // Side by side, from the first byte of the data to the last.
+  // Checks that the tensors are adjacent and fill the data from the first byte to the last.
   void check_places() {
     std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) {
       return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -198,7 +200,7 @@ class HeaderReader {
   std::vector<Place> places_;
 };
 
-/// The file that an index names as `name`, which must lie beside it.
+/// The path of the file `name` of an index, which must be in the folder of the index.
 std::string shard_path(const fs::path& index, const std::string& name) {
   const auto refuse = [&](std::string_view why, std::string fix = "") {
     fail(codes::kSafetensorsFormat,
@@ -220,7 +222,7 @@ std::string shard_path(const fs::path& index, const std::string& name) {
   return target.string();
 }
 
-/// The weight_map of an index: file by tensor.
+/// The weight_map of an index: the file of each tensor.
 std::map<std::string, std::string> read_weight_map(std::string_view text, std::string_view file) {
   JsonReader reader(text, file);
   std::map<std::string, std::string> files;

@@ -42,7 +42,8 @@ inline constexpr Code kTensorName{"tensor-name", ErrorKind::InvalidArgument,
                                   "A tensor has a name that the file format does not take."};
 }  // namespace codes
 
-inline constexpr uint64_t kMostSafetensorsHeader = 100'000'000;  // as the format's own library
+/// The limit of the format's own library.
+inline constexpr uint64_t kMostSafetensorsHeader = 100'000'000;
 
 /// One tensor of a file.
 struct StoredTensor {
@@ -66,7 +67,8 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const& { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// Fails with kUnknownTensor if there is none, and kSafetensorsType if Braze lacks its type.
+  /// The tensor with this name. Fails with kUnknownTensor if there is none, and with
+  /// kSafetensorsType if Braze does not have its type.
   const StoredTensor& at(std::string_view name) const;
 
  private:
@@ -83,7 +85,7 @@ class SafetensorsFile {
 /// Copies a tensor, whose dtype Braze must have, to `device`.
 Array to_array(const StoredTensor& tensor, const Device& device);
 
-/// An array to write, and its bytes; without a value if another process writes it.
+/// An array to write, and its bytes. It has no value if another process writes it.
 struct NamedArray {
   std::string name;
   Array array;

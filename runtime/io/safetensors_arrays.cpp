@@ -1,4 +1,4 @@
-// safetensors_arrays.cpp — Arrays from and to .safetensors files.
+// safetensors_arrays.cpp — loads Arrays from .safetensors files and saves them.
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -36,7 +36,7 @@ void write_file(const std::string& path, std::span<const NamedArray> items,
   file.publish();
 }
 
-/// The arrays in the order of their names, as many to a file as fit.
+/// Divides the arrays, in the order of their names, into files. Each file gets as many as fit.
 std::vector<std::vector<NamedArray>> split(const std::map<std::string, Array>& arrays,
                                            uint64_t most_bytes) {
   std::vector<std::vector<NamedArray>> shards(1);

@@ -21,9 +21,9 @@
 #ifdef BRAZE_HAS_SODIUM
 #include <sodium.h>
 
-// libsodium calls this if its contract is broken. The function in its archive comes with
-// sodium_init, which brings in the whole library, several times what signatures need. Signatures
-// need no preparation.
+// libsodium calls this if its contract is broken. The linker would otherwise take the function from
+// libsodium's archive together with sodium_init, and with it the whole library, which is several
+// times as large as the part for signatures. Signatures do not need sodium_init.
 extern "C" __attribute__((weak)) void sodium_misuse() { std::abort(); }
 #endif
 
@@ -90,7 +90,7 @@ ParsedKey parse_key(std::string_view text) {
 }
 
 std::string read_text(const Descriptor& file, const std::string& path) {
-  std::array<char, 256> text;  // more than a key has
+  std::array<char, 256> text;  // a valid key is shorter
   const ssize_t size = read(file.get(), text.data(), text.size());
   if (size < 0) fail_open(path, errno);
   return {text.data(), static_cast<size_t>(size)};
@@ -323,7 +323,7 @@ SignedBytes split_signature(std::span<const std::byte> file) {
 
 namespace {
 
-// What the signer's name alone shows.
+// The fault that the name of the signer alone shows.
 std::string_view signer_fault(const SignedBytes& file, const PublicKeys& trusted) {
   if (!file.signer) return "it is not signed";
   if (std::ranges::find(trusted, *file.signer) == trusted.end())

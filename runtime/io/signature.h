@@ -50,7 +50,7 @@ struct PublicKey {
 
   /// Errors: those of open_trusted_file; kNoKey.
   static PublicKey read(const std::string& path);
-  /// 64 hexadecimal digits.
+  /// The key as 64 hexadecimal digits.
   std::string to_string() const;
 
   friend bool operator==(const PublicKey&, const PublicKey&) = default;
@@ -58,16 +58,16 @@ struct PublicKey {
 
 using PublicKeys = std::vector<PublicKey>;
 
-/// The keys by which files must be signed: those of `paths`, or else those that BRAZE_TRUST_KEYS
-/// names; none if neither names any. A path is that of a public key, or of a folder whose files
-/// *.pub are public keys. kNoKey if a folder has none, so that an empty folder cannot cancel the
-/// demand. Errors that come from BRAZE_TRUST_KEYS name it.
+/// The keys of which one must have signed a file: those of `paths`, or else those that
+/// BRAZE_TRUST_KEYS names; none if neither names any. A path is that of a public key, or of a
+/// folder whose files *.pub are public keys. Throws kNoKey if a folder has none, so that an empty
+/// folder cannot cancel the demand. Errors that come from BRAZE_TRUST_KEYS name it.
 PublicKeys trusted_keys(const std::vector<std::string>& paths = {});
 
-/// "a.pub:keys" in its parts; kNoKey if there are none.
+/// Splits a list of paths such as "a.pub:keys". Throws kNoKey if the list is empty.
 std::vector<std::string> split_paths(std::string_view list);
 
-/// Clears itself.
+/// A secret key, whose memory is cleared when it is destroyed.
 class SecretKey {
  public:
   static SecretKey generate();
@@ -77,8 +77,8 @@ class SecretKey {
   SecretKey& operator=(const SecretKey&) = default;
   ~SecretKey();
 
-  /// Makes two files, and never replaces others: `path`, for its owner only (0600), and `path`.pub.
-  /// Errors: kKeyExists, kFileUnwritable.
+  /// Makes two files: `path`, which only its owner can read (0600), and `path`.pub. It never
+  /// replaces existing files. Errors: kKeyExists, kFileUnwritable.
   void write(const std::string& path) const;
   const PublicKey& public_key() const { return public_key_; }
 
@@ -98,9 +98,9 @@ class Signer {
   explicit Signer(const SecretKey& key);
   ~Signer();
 
-  /// The next bytes of the file.
+  /// Adds the next bytes of the file.
   void append(std::span<const std::byte> bytes);
-  /// The bytes that follow the file's own.
+  /// The bytes that must follow those of the file.
   std::string finish();
 
   struct State;  // libsodium's
@@ -110,11 +110,11 @@ class Signer {
   std::unique_ptr<State> state_;
 };
 
-inline constexpr size_t kSignatureFileBytes = 104;  ///< how much longer a signature makes a file
+inline constexpr size_t kSignatureFileBytes = 104;  ///< the bytes that a signature adds to a file
 
-/// A file's bytes in their parts.
+/// The parts of a file that may be signed.
 struct SignedBytes {
-  std::span<const std::byte> content;    ///< all bytes, if nobody signed
+  std::span<const std::byte> content;    ///< all bytes, if the file is not signed
   std::optional<PublicKey> signer = {};  ///< the claimed signer, which proves nothing
   std::span<const std::byte> covered = {};
   std::span<const std::byte> signature = {};
@@ -126,8 +126,7 @@ SignedBytes split_signature(std::span<const std::byte> file);
 /// signed it as it is.
 std::string_view signature_fault(const SignedBytes& file, const PublicKeys& trusted);
 
-/// Who demands a signature, and what the user can do who cannot meet the demand. Both are for
-/// messages.
+/// For messages: who demands a signature, and what a user can do who does not have one.
 struct SignatureDemand {
   std::string by;       ///< a name: "BRAZE_TRUST_KEYS"
   std::string way_out;  ///< continues after "or"

@@ -17,7 +17,7 @@ namespace braze {
 
 namespace {
 
-constexpr int kMostLinks = 40;  // as the kernel
+constexpr int kMostLinks = 40;  // the limit of the kernel
 
 [[noreturn]] void distrust(const std::string& path, const std::string& cause,
                            const std::string& fix) {
@@ -50,14 +50,14 @@ void check_not_writable(const struct stat& facts, const std::string& path) {
            fmt::format("if you trust what it holds: chmod go-w {}", shell_path(path)));
 }
 
-// A folder on the way to the file.
+// Checks a folder on the way to the file.
 void check_passage(const struct stat& facts, const std::string& path) {
   check_owner(facts, path);
   if ((facts.st_mode & S_ISVTX) == 0) check_not_writable(facts, path);
 }
 
-// Follows a path from / one name at a time, and holds the folder that it has reached, so that
-// nothing that was checked can be exchanged before it is passed.
+// Follows a path from / one name at a time, and keeps the folder that it has reached open. So
+// nothing that was checked can be exchanged before it is used.
 class Walk {
  public:
   explicit Walk(const std::string& path) {
@@ -70,7 +70,7 @@ class Walk {
     restart();
   }
 
-  /// Enters folders until `left` names are still to go.
+  /// Enters folders until `left` names of the path are left.
   void enter(size_t left) {
     while (names_.size() > left) step();
   }
@@ -123,7 +123,7 @@ class Walk {
     folder_ = std::move(next);
     at_ = std::filesystem::path(path)
               .lexically_normal()
-              .string();  // at_ has no links, so .. is right
+              .string();  // at_ has no links, so removing ".." gives the same place
   }
 
   void follow(const Descriptor& link, const struct stat& facts, const std::string& path) {
@@ -149,7 +149,7 @@ Descriptor open_trusted_file(const std::string& path) {
   Walk walk(path);
   walk.enter(1);
   const std::string last = walk.last_path();
-  // So that opening a pipe does not wait for its other end.
+  // O_NONBLOCK keeps the opening of a pipe from waiting for its other end.
   Descriptor file = walk.open_last(O_RDONLY | O_NONBLOCK);
   size_of(file, path);
   const struct stat facts = facts_of(file.get(), last);

@@ -5,17 +5,15 @@
 //
 //   1. The file is regular and not a symbolic link, and belongs to this user (the effective one) or
 //      to root. Neither its group nor others may write to it.
-//   2. The same holds for every folder on the way from
-// to the file. A folder in which everybody may
-//      make files, but remove only his own (one with the sticky bit, such as /tmp), may be on the
-//      way
-//      too: a file in it is protected by its own owner and mode.
+//   2. The same holds for every folder on the way from / to the file. A folder with the sticky bit,
+//      such as /tmp, may also be on the way. In such a folder everybody may make files, but remove
+//      only their own, so the owner and the mode of a file protect it.
 //   3. Symbolic links among the folders are followed if they belong to this user or to root. The
 //      folders to which they lead must obey the same rules.
 //
-// Or it is taken from a file that a trusted key has signed: signature.h.
+// It may also be taken from a file that a trusted key has signed: signature.h.
 //
-// Access control lists are covered, because their mask is what the group's bits show.
+// These rules also cover access control lists, because the group's bits show the mask of a list.
 #pragma once
 
 #include <string>

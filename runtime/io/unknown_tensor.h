@@ -1,4 +1,4 @@
-// unknown_tensor.h — the error for a name that is in no file of tensors.
+// unknown_tensor.h — the error for a name that a file of tensors does not have.
 #pragma once
 
 #include <string>

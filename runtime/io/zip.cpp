@@ -29,18 +29,18 @@ constexpr uint64_t kMostDescriptor = 24;
 constexpr uint16_t kUtf8 = 1 << 11;
 constexpr uint16_t kZip64Extra = 1;
 constexpr uint64_t kMostExpansion = 1032;  // of deflate
-constexpr uint32_t kInZip64 = 0xffffffff;  // instead of a value that the ZIP64 record has
+constexpr uint32_t kInZip64 = 0xffffffff;  // replaces a value that the ZIP64 record has
 constexpr uint16_t kInZip64Short = 0xffff;
 
 uint32_t crc_of(uint32_t crc, std::span<const std::byte> bytes) {
-  if (bytes.empty()) return crc;  // zlib takes a null pointer for the beginning
+  if (bytes.empty()) return crc;  // for a null pointer, zlib would return the initial value
   return static_cast<uint32_t>(
       crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
 // --- Reading -----------------------------------------------------------------------------------
 
-/// Little-endian fields, one after another, in bytes that are known to exist.
+/// Reads little-endian fields, one after the other, from bytes that are known to exist.
 class Fields {
  public:
   explicit Fields(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -131,7 +131,7 @@ class ArchiveReader {
       malformed("has a directory that does not end where its end record begins");
   }
 
-  // Replaces what does not fit into the end record; returns the directory's size.
+  // Reads the values that do not fit into the end record, and returns the directory's size.
   uint64_t find_directory64(uint16_t count, uint64_t size, uint64_t offset) {
     Fields locator(bytes_.subspan(directory_end_ - kLocator64Size + 4));
     const uint32_t disk = locator.u32();
@@ -196,7 +196,8 @@ class ArchiveReader {
     return member;
   }
 
-  // The extra field holds, in this order, the values for which the entry itself has no room.
+  // Reads the values for which the entry has no room from the extra field, which has them in this
+  // order.
   void read_zip64(std::span<const std::byte> extra, std::array<uint64_t*, 3> values) const {
     Fields fields(extra);
     bool seen = false;
@@ -285,7 +286,7 @@ struct ZipMemberReader::State {
     packed = packed.subspan(out.size());
   }
 
-  /// As many bytes as exist, but not more than `out` takes.
+  /// Unpacks as many bytes as there are, but at most as many as `out` has. Returns their number.
   size_t unpack(std::span<std::byte> out) {
     size_t done = 0;
     while (done < out.size() && !ended) {
@@ -307,7 +308,7 @@ struct ZipMemberReader::State {
 
   const ZipMember& member;
   const std::string file;
-  std::span<const std::byte> packed;  // what is left of it
+  std::span<const std::byte> packed;  // the rest of the packed bytes
   z_stream stream{};
   bool ended = false;
   uint32_t crc = 0;
@@ -339,7 +340,7 @@ void ZipMemberReader::finish() {
 
 namespace {
 
-/// Little-endian fields under construction.
+/// A record of little-endian fields under construction.
 struct Record {
   std::string bytes;
 
@@ -352,8 +353,8 @@ struct Record {
   Record& u64(uint64_t value) { return put(value, 8); }
 };
 
-constexpr uint16_t kVersion = 20, kVersion64 = 45;  // of the format, that a reader must know
-constexpr uint16_t kFirstDay = 1 << 5 | 1;          // 1980-01-01, as early as there is
+constexpr uint16_t kVersion = 20, kVersion64 = 45;  // the version that a reader must support
+constexpr uint16_t kFirstDay = 1 << 5 | 1;          // 1980-01-01, the earliest date of the format
 
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
@@ -397,8 +398,8 @@ void ZipWriter::put(std::string_view bytes) {
   size_ += bytes.size();
 }
 
-// What the local header and the directory have in common, from the version to the size of the extra
-// field.
+// The fields that the local header and the directory share, from the version to the size of the
+// extra field.
 std::string ZipWriter::fields_of(const Entry& entry, bool zip64) const {
   Record record;
   record.u16(zip64 ? kVersion64 : kVersion).u16(is_ascii(entry.name) ? 0 : kUtf8);

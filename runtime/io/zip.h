@@ -37,7 +37,7 @@ struct ZipMember {
   bool deflated = false;
   uint32_t crc = 0;
   uint64_t size = 0;                  ///< unpacked
-  std::span<const std::byte> packed;  ///< in the archive
+  std::span<const std::byte> packed;  ///< its bytes in the archive
 };
 
 /// The members of an archive, in the order of the directory, their names all different. `file` is
@@ -52,9 +52,9 @@ class ZipMemberReader {
   ZipMemberReader(const ZipMemberReader&) = delete;
   ZipMemberReader& operator=(const ZipMemberReader&) = delete;
 
-  /// The next bytes, as many as `out` has. kZipFile if there are fewer.
+  /// Reads the next bytes, as many as `out` has. Throws kZipFile if there are fewer.
   void read(std::span<std::byte> out);
-  /// kZipFile unless the member ends here and has its checksum.
+  /// Throws kZipFile unless the member ends here and has its checksum.
   void finish();
 
  private:
@@ -70,10 +70,10 @@ class ZipWriter {
   /// Sizes and offsets from `zip64_from` on are written in the form of ZIP64.
   explicit ZipWriter(Append append, uint64_t zip64_from = 0xffffffff);
 
-  /// A member of these parts.
+  /// Adds a member that consists of these parts.
   void add(std::string name, std::initializer_list<std::span<const std::byte>> parts,
            bool deflated);
-  /// The directory.
+  /// Writes the directory.
   void finish();
 
  private:

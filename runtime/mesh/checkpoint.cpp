@@ -44,7 +44,7 @@ std::string block_name(const std::string& name, const Block& block) {
   return fmt::format("{}[{}]", name, fmt::join(ranges, ", "));
 }
 
-/// The name of the array and the block, if this is the name of a block.
+/// The name of the array, and the block, if the text is the name of a block.
 std::pair<std::string, std::optional<Block>> parse_name(const std::string& text) {
   const size_t open = text.rfind('[');
   if (open == std::string::npos || !text.ends_with(']')) return {text, std::nullopt};
@@ -69,7 +69,7 @@ std::pair<std::string, std::optional<Block>> parse_name(const std::string& text)
   return {text.substr(0, open), std::move(block)};
 }
 
-/// The block that the device at `place` has.
+/// The block of the device at `place`.
 Block block_of(const Array::Spread& spread, size_t place) {
   const std::vector<MeshAxis>& axes = spread.mesh.axes();
   const std::vector<int64_t> places = places_of(axes, static_cast<int64_t>(place));
@@ -115,7 +115,7 @@ std::map<std::string, Stored> arrays_of(const SafetensorsFile& file) {
   return out;
 }
 
-/// Copies a block to its place in the whole.
+/// Copies a block to its place in the whole array.
 void copy_block(const HostTensor& from, const Block& block, HostTensor& whole) {
   const size_t rank = whole.shape().size();
   if (from.numel() == 0) return;
@@ -167,8 +167,8 @@ HostTensor whole(const SafetensorsFile& file, const std::string& name, const Sto
   return out;
 }
 
-/// Does its part of what all ranks do, and then waits for the others. If one of them could not do
-/// its part, all throw; nothing is lost, and they may try again.
+/// Does this rank's part of something that all ranks do, and then waits for the others. If one of
+/// them could not do its part, all of them throw; nothing is lost, and they may try again.
 void agree(Ranks* ranks, const std::function<void()>& part) {
   if (!ranks) return part();
   CapturedError own;
@@ -178,7 +178,7 @@ void agree(Ranks* ranks, const std::function<void()>& part) {
   } catch (const std::exception& error) {
     own = CapturedError::current();
     failure = error.what();
-    // So that it can be told in one small message.
+    // The text must fit in one small message.
     failure.resize(std::min<size_t>(failure.size(), 1000));
   }
   static std::atomic<uint64_t> steps{0};
@@ -229,7 +229,7 @@ void save_checkpoint(const std::string& index_path, const std::map<std::string, 
     }
   }
   Ranks* const ranks = any ? any->mesh.state()->ranks : nullptr;
-  // An index says that all files are complete, and a process that returns says that there is one.
+  // The index is written when all files are complete, and processes return when it is written.
   agree(ranks, [&] { save_parts(index_path, files, {}); });
   agree(ranks, [&] {
     if (!ranks || ranks->rank() == any->mesh.state()->rank_of(0)) save_index(index_path, files);

@@ -31,7 +31,7 @@ struct Group {
   uint64_t turns = 0;  // how many times all members have arrived
 };
 
-/// What all parts of a call share.
+/// The state that all parts of a call share.
 struct Meeting {
   std::mutex mutex;
   ConditionVariable changed;
@@ -66,8 +66,8 @@ struct Meeting {
   }
 };
 
-// Combining. Sums and products of floats are accumulated as reductions are, in the order of the
-// devices, and rounded once, so that every device has the same bits.
+// Combining. Sums and products of floats are accumulated in the same way as reductions, in the
+// order of the devices, and rounded once, so that every device has the same bits.
 
 using Sources = std::span<const std::byte* const>;
 
@@ -102,7 +102,7 @@ void combine_bits(MachineFunction row, Sources sources, uint64_t count, std::byt
   }
 }
 
-/// `count` elements of all sources, combined.
+/// Combines `count` elements of all sources.
 void combine(Monoid monoid, DType dtype, Sources sources, uint64_t count, std::byte* to) {
   const bool is_sum = monoid == Monoid::Sum;
   if (is_sum || monoid == Monoid::Prod) {
@@ -132,16 +132,16 @@ void combine(Monoid monoid, DType dtype, Sources sources, uint64_t count, std::b
   }
 }
 
-/// Elements.
+/// A range of elements.
 struct Range {
   uint64_t begin = 0, count = 0;
 };
 
-/// What device `to` of a group of `n` needs of the operand of device `from`.
+/// The range that device `to` of a group of `n` needs of the operand of device `from`.
 Range needed(const Collective& what, uint64_t count, uint64_t n, uint64_t from, uint64_t to) {
   const Range all{0, count}, nothing{};
   switch (what.kind) {
-    case CollectiveKind::AllReduce:  // each combines a part of the elements, for all
+    case CollectiveKind::AllReduce:  // each device combines a part of the elements for all
       return {count * to / n, count * (to + 1) / n - count * to / n};
     case CollectiveKind::AllGather:
       return all;
@@ -160,7 +160,7 @@ bool combines(CollectiveKind kind) {
   return kind == CollectiveKind::AllReduce || kind == CollectiveKind::ReduceScatter;
 }
 
-/// The element of the result where it begins, if nothing is combined.
+/// For a collective that combines nothing: the element of the result at which this range begins.
 uint64_t goes_to(const Collective& what, uint64_t count, uint64_t n, uint64_t from) {
   if (what.kind == CollectiveKind::AllGather) return count * from;
   if (what.kind == CollectiveKind::AllToAll) return count / n * from;
@@ -170,7 +170,7 @@ uint64_t goes_to(const Collective& what, uint64_t count, uint64_t n, uint64_t fr
 class HostPart : public Together {
  public:
   struct Seat {
-    size_t group, place;  // in that group
+    size_t group, place;  // the group, and the place in it
     std::vector<Parcel>
         others;             // for each member, how parcels reach it; rank -1 means this process
     std::vector<int> tags;  // of the parcels that come from each member

@@ -139,8 +139,7 @@ Mesh::Mesh(std::vector<MeshAxis> axes) : state_(std::make_shared<State>()) {
               "make it as large as there are processes, or a multiple of that; a mesh of this "
               "process alone names its devices: Mesh(axes, devices)");
   const int64_t share = ranks ? count / ranks->count() : count;
-  // Processes of one host that see the same GPUs share them. Each process has CPU devices of its
-  // own.
+  // Processes of one host that see the same GPUs share them. Each process has its own CPU devices.
   const bool shares = ranks && default_device().kind() == DeviceKind::Cuda;
   const std::vector<Device> mine =
       first_devices(axes, share, shares ? ranks->local_rank() * share : 0);

@@ -77,8 +77,8 @@ struct Part {
   PreparedCall call;
 };
 
-/// A thread of its own submits each part, because a collective may wait for the others when it is
-/// submitted. Failures are known before anybody has results.
+/// Submits each part in a separate thread, because a collective may wait for the others when it is
+/// submitted. All failures are known before results are returned.
 void submit_on_gpus(const Mesh& mesh, std::span<const Part> parts,
                     std::span<const std::shared_ptr<Together>> together) {
   Mesh::State& state = *mesh.state();
@@ -115,7 +115,7 @@ std::string identity_of(const Program& program) {
   return hash128(text).to_string();
 }
 
-/// "@step (f32[8, 4]), main.cpp:12": for people.
+/// The text of a program for people: "@step (f32[8, 4]), main.cpp:12".
 std::string place_of(const Program& program) {
   constexpr size_t kMost = 4;
   std::string types;
@@ -137,7 +137,7 @@ struct MeshExecutable::Impl {
   std::shared_ptr<const Program> program;
   std::vector<Executable> parts;  // of each device; empty handles for those of other processes
   std::string identity, place;    // only if several processes run it
-  mutable std::atomic<bool> agreed{false};  // whether all are known to run the same program
+  mutable std::atomic<bool> agreed{false};  // whether all ranks are known to run the same program
 
   Impl(Mesh m, std::shared_ptr<const Program> p, std::vector<Executable> e)
       : mesh(std::move(m)), program(std::move(p)), parts(std::move(e)) {

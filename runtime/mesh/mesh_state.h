@@ -1,4 +1,4 @@
-// mesh_state.h — what is behind the handles of braze/mesh.h.
+// mesh_state.h — the state behind the handles of braze/mesh.h.
 #pragma once
 
 #include <memory>
@@ -29,27 +29,27 @@ class Ranks;
 struct Mesh::State {
   std::vector<MeshAxis> axes;
   std::vector<Device> devices;
-  Ranks* ranks = nullptr;  ///< the processes that own the devices, the same number each; null if
-                           ///< all devices are ours
-  int rank_of(size_t place) const;  ///< 0 if all are ours
-  // Of devices with queues of their own, GPUs; made when first needed.
+  Ranks* ranks = nullptr;  ///< the processes that own the devices, of which each has the same
+                           ///< number; null if all devices belong to this process
+  int rank_of(size_t place) const;  ///< 0 if all devices belong to this process
+  // For devices with their own queues (GPUs); made when first needed.
   std::mutex mutex;
   std::unique_ptr<DeviceLinks> links;  ///< their collectives
   std::vector<std::unique_ptr<WorkQueue>>
       crew;  ///< for each device, a thread that submits its part
 };
 
-/// An array over a mesh: fixed when it is made.
+/// The state of an array over a mesh. It is fixed when it is made.
 struct Array::Spread {
   Mesh mesh;
   Sharding sharding;
   DType dtype = DType::F32;
-  std::vector<int64_t> shape;  ///< of the whole
+  std::vector<int64_t> shape;  ///< of the whole array
   std::vector<Array> shards;   ///< of each device; empty handles for those of other processes
 };
 
-/// The whole, in row-major order. Throws kRemoteShard if a part of it is on no device of this
-/// process.
+/// Copies the whole array to the host, in row-major order. Throws kRemoteShard if a part of it is
+/// on no device of this process.
 void gather_to_host(const Array::Spread& spread, std::span<std::byte> out);
 
 /// The Array over `mesh` that consists of these shards, which have one type. The handles of shards

@@ -1,4 +1,4 @@
-// together.h — what the parts of one call on the devices of a mesh do together.
+// together.h — the collectives that the parts of one call on the devices of a mesh do together.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace braze {
 
-/// One collective on one device, with everything evaluated.
+/// One collective on one device, with the values of all its expressions.
 struct CollectiveArguments {
   Collective what;
   const std::byte* from = nullptr;
@@ -28,21 +28,22 @@ struct CollectiveArguments {
 class Together {
  public:
   virtual ~Together() = default;
-  /// Does these collectives, which are all along one axis. For small ones this is cheaper than one
-  /// after the other. All devices of the group along the axis do the same collectives in the same
-  /// order. Throws if another part of the call has failed. Returns null if the collectives are in
-  /// order with launches. Otherwise they run in a queue of their own, after the launches so far,
-  /// and later launches that touch their memory have to wait for the fence that is returned. All
-  /// collectives of a device are in one such queue.
+  /// Does these collectives, which are all along one axis. For small ones, this is cheaper than
+  /// doing them one after the other. All devices of the group along the axis do the same
+  /// collectives in the same order. Throws if another part of the call has failed. Returns null if
+  /// the collectives are in order with launches. Otherwise they run in a separate queue, after the
+  /// launches so far, and later launches that access their memory have to wait for the fence that
+  /// is returned. All collectives of a device are in one such queue.
   virtual std::shared_ptr<Fence> run(std::span<const CollectiveArguments> bunch) = 0;
-  /// Tells later whether what was put into the device's own queue has failed; null if nothing can.
+  /// An object that tells later whether work in the device's own queue has failed; null if it
+  /// cannot fail there.
   virtual std::shared_ptr<Verdict> verdict() { return nullptr; }
   /// Says that this part has failed or will never run, so that the others do not wait for it. Any
   /// thread may call it.
   virtual void give_up(const CapturedError& why) noexcept = 0;
 };
 
-/// The collectives of a mesh whose devices have queues of their own.
+/// The collectives of a mesh whose devices have their own queues.
 class DeviceLinks {
  public:
   virtual ~DeviceLinks() = default;
@@ -53,8 +54,8 @@ class DeviceLinks {
 
 class Ranks;
 
-/// The parts of one call on devices whose memory is the host's. Each part is executed by a thread
-/// of its own, which waits for the others. `mesh`, `devices` and `ranks` are those of a Mesh. The
+/// The parts of one call on devices whose memory is that of the host. A separate thread executes
+/// each part, and waits for the others. `mesh`, `devices` and `ranks` are those of a Mesh. The
 /// result is null for places of other processes, with which MPI exchanges data.
 std::vector<std::shared_ptr<Together>> meet_on_host(std::span<const MeshAxis> mesh,
                                                     std::span<const Device> devices, Ranks* ranks,

@@ -1,4 +1,4 @@
-// c_api.cpp — braze/c.h over the C++ handles: exceptions become statuses.
+// c_api.cpp — implements braze/c.h by the C++ handles. Exceptions become statuses.
 #include "runtime/package/c_api.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ namespace {
 
 static_assert(static_cast<int>(LogLevel::Debug) == BRAZE_LOG_DEBUG &&
               static_cast<int>(LogLevel::Error) == BRAZE_LOG_ERROR);
-// The numbers of c.h are the dtypes'.
+// Whether the numbers of dtypes in c.h are those of DType.
 constexpr bool are_numbered_alike() {
   constexpr DTypeTable<braze_dtype> kNumbers = {
       {DType::Bool, BRAZE_BOOL}, {DType::I32, BRAZE_I32},       {DType::I64, BRAZE_I64},
@@ -78,14 +78,15 @@ constexpr bool are_numbered_alike() {
 }
 static_assert(are_numbered_alike());
 
-constexpr size_t kMostAxes = 64;  // as in NumPy
+constexpr size_t kMostAxes = 64;  // the limit of NumPy
 
-// A demand for a signature must not be cut off, and memory without a device is none.
+// The least sizes of structures. A demand for a signature must not be cut off, and memory must have
+// a device.
 constexpr size_t kLeastPackageOptions = offsetof(braze_package_options, trust_keys) + sizeof(char*);
 constexpr size_t kLeastMemory = offsetof(braze_memory, release);
 
 thread_local std::string last_error, last_error_code;
-thread_local int entered = 0;  // streams
+thread_local int entered = 0;  // the number of streams that this thread has entered
 thread_local std::vector<std::string> device_names;
 thread_local std::string default_device_name;
 
@@ -119,7 +120,7 @@ T& need(T* pointer, std::string_view name) {
   return c_need(pointer, name);
 }
 
-// What `question` says of a handle; a zero, and a last error, without one.
+// The answer of `question` for a handle. For a null handle it is zero, and the last error is set.
 template <class Handle, class Question>
 auto ask(const Handle* handle, std::string_view name, Question&& question) noexcept {
   decltype(question(*handle)) answer{};
@@ -180,7 +181,7 @@ std::vector<int64_t> shape_of(size_t rank, const int64_t* shape) {
   return {shape, shape + rank};
 }
 
-/// Calls `release` unless it is taken from it.
+/// Calls `release` when it is destroyed, unless it was taken out.
 struct Release {
   void (*call)(void*);
   void* user;
@@ -207,8 +208,8 @@ Array borrow(const braze_memory& pointer) {
   return Array::borrow(std::move(memory));
 }
 
-/// Makes the array first, which takes over what it is made of: that is then released even if nobody
-/// can have the array.
+/// Makes an array and stores it in `out`. The array is made first, and takes over its memory, so
+/// that this is released even if `out` is null.
 void give(braze_array** out, const std::function<Array()>& make) {
   if (out) *out = nullptr;
   Array array = make();

@@ -1,4 +1,4 @@
-// c_api.h — what the functions of braze/c.h and braze/c_compile.h have in common.
+// c_api.h — the parts that the functions of braze/c.h and braze/c_compile.h share.
 #pragma once
 
 #include <cstddef>
@@ -45,9 +45,10 @@ T& c_need(T* pointer, std::string_view name) {
 /// Throws kOptionsSize.
 [[noreturn]] void fail_options_size(std::string_view name, size_t given, size_t least, size_t here);
 
-/// The structure that a program passed, which may be older than this library: members beyond its
-/// size are zero. `least` is the size up to the last member that nobody can do without. A larger
-/// size than ours would mean members that are unknown here, which must not be ignored silently.
+/// The structure that a program passed. The program may be older than this library, so members
+/// beyond the structure's size are zero. `least` is the size up to the last member that is
+/// required. A larger size than that of this library is an error, because members that are unknown
+/// here must not be ignored silently.
 template <class Options>
 Options c_options(const Options& given, std::string_view name, size_t least = sizeof(size_t)) {
   const bool is_whole = given.size % alignof(Options) == 0;  // else it would cut a member
@@ -58,7 +59,7 @@ Options c_options(const Options& given, std::string_view name, size_t least = si
   return options;
 }
 
-/// A function of what was compiled here.
+/// A function for a program that was compiled in this process.
 braze_function* c_function(Executable executable);
 
 }  // namespace braze

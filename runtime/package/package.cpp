@@ -17,7 +17,7 @@ namespace {
 
 using fmt::format;
 
-constexpr size_t kAlignment = 64;  // of every tensor that a kernel is given
+constexpr size_t kAlignment = 64;  // of every tensor that a kernel accesses
 
 PackagedTensor describe(const std::string& name, const TensorType& type) {
   PackagedTensor out{name, type.dtype, {}};
@@ -117,7 +117,7 @@ SafetensorsFile open_beside(const std::string& package, const std::string& name)
 
 std::shared_ptr<const SafetensorsFile> Package::State::open_weights() const {
   const auto share = [this](SafetensorsFile weights) {
-    // Embedded bytes are those of the package's mapping.
+    // Embedded bytes are in the package's mapping, which the file keeps alive.
     return std::shared_ptr<const SafetensorsFile>(
         new SafetensorsFile(std::move(weights)),
         [keep = file](const SafetensorsFile* done) { delete done; });
@@ -280,7 +280,7 @@ LoadedFunction PackagedFunction::load(const Device& device,
 
 namespace {
 
-// The arguments of the program: weights, and those of the call.
+// The arguments of the program: the weights and the arguments of the call.
 std::vector<Array> all_arguments(const LoadedFunction::State& state,
                                  std::span<const Array> arguments) {
   const auto free = std::ranges::count_if(state.bound, [](const Array& a) { return !a.valid(); });

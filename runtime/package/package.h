@@ -30,7 +30,7 @@ struct Package::State {
         options(std::move(chosen)),
         reader(split_signature(file->bytes()).content, file->path()) {}
 
-  /// The weights' file, opened at the first use.
+  /// The file of the weights, which is opened at its first use.
   std::shared_ptr<const SafetensorsFile> weights() const;
 
   const std::shared_ptr<const MappedFile> file;
@@ -61,12 +61,12 @@ struct LoadedFunction::State {
   std::vector<Array> bound;  // by input of the program; empty if a call gives it
 };
 
-/// kWeightType unless a tensor of this type can be the value of `input`. `holder` says where it
-/// comes from.
+/// Throws kWeightType unless a tensor of this type can be the value of `input`. `holder` says where
+/// the tensor comes from.
 void check_weight(const std::string& weight, const ProgramInput& input, DType dtype,
                   const std::vector<int64_t>& shape, std::string_view holder);
 
-/// What `package` keeps, for those who look inside.
+/// The reader of a package, for tools that inspect it.
 const PackageReader& reader_of(const Package& package);
 
 }  // namespace braze

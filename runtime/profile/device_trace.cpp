@@ -58,7 +58,7 @@ std::string_view category_of(const DeviceEvent& event) {
   return is_kernel ? "kernel" : "collective";
 }
 
-/// Events whose times their device still has to tell.
+/// Events whose times are not known yet.
 class PendingEvents {
  public:
   static PendingEvents& get() {
@@ -101,7 +101,7 @@ class PendingEvents {
 
   void write(const DeviceEvent& event) {
     const double seconds = 1e-9 * static_cast<double>(event.end - event.begin);
-    // Work of one queue did not overlap, whatever the error of the clocks suggests.
+    // Work of one queue does not overlap, even if it seems to because of the error of the clocks.
     int64_t& last = ends_[{event.driver, event.lane}];
     const int64_t begin = std::max(event.begin, last);
     last = begin + event.end - event.begin;
@@ -116,7 +116,7 @@ class PendingEvents {
   std::mutex mutex_;
   std::deque<DeviceEvent> events_;
   std::map<std::pair<const DeviceDriver*, Lane>, int64_t>
-      ends_;  // of the last one that was written
+      ends_;  // the end of the last event that was written
 };
 
 void begin_devices() {
@@ -136,7 +136,7 @@ void DeviceSpan::end() noexcept {
     if (event_.watch) event_.watch->stop();
     trace_event(std::move(event_));
   } catch (const std::exception&) {
-    // A timeline with a gap is better than a program that fails.
+    // A gap in the timeline is better than a program that fails.
   }
 }
 

@@ -1,7 +1,7 @@
 // device_trace.h — the work of devices on the timeline (ir/support/trace.h).
 //
-// A device with a queue of its own measures its work, which is written to the timeline when its
-// times are known. On other devices, the thread that does the work measures it.
+// A device with its own queue measures its work, which is written to the timeline when its times
+// are known. On other devices, the thread that does the work measures it.
 #pragma once
 
 #include <cstdint>
@@ -14,37 +14,37 @@
 
 namespace braze {
 
-/// The rows of a device on the timeline, one for each order in which it does things.
+/// The rows of a device on the timeline. There is one for each order in which it does work.
 enum class Lane : uint8_t {
   Work,       ///< launches, fills and copies within the device
   CopiesIn,   ///< from the host
   CopiesOut,  ///< to the host or another device
-  Together    ///< collectives, with other devices
+  Together    ///< collectives with other devices
 };
 
 /// Something that a device did.
 struct DeviceEvent {
   DeviceDriver* driver = nullptr;
   Lane lane = Lane::Work;
-  std::string_view name;                       ///< of `program`, or for ever
+  std::string_view name;                       ///< lives as long as `program`, or for ever
   uint64_t bytes = 0;                          ///< bytes moved; for a launch: model bytes
-  std::shared_ptr<Stopwatch> watch = nullptr;  ///< stopped; if null, the times below hold
-  int64_t begin = 0, end = 0;                  ///< of trace::now()
-  // Of a launch.
+  std::shared_ptr<Stopwatch> watch = nullptr;  ///< stopped; if it is null, the times below are used
+  int64_t begin = 0, end = 0;                  ///< on the clock of trace::now()
+  // For a launch.
   std::shared_ptr<const Program> program = nullptr;
   std::shared_ptr<const Binding> binding = nullptr;
   uint32_t launch = 0;
 };
 void trace_event(DeviceEvent event);
 
-/// Traces what is put into a device's queue between its construction and its destruction.
+/// Traces the work that is put into a device's queue between its construction and its destruction.
 class DeviceSpan {
  public:
   /// `name` lives for ever.
   DeviceSpan(DeviceDriver& driver, DeviceStream* stream, std::string_view name, uint64_t bytes)
       : DeviceSpan(driver, Lane::Work, name, bytes,
                    [&] { return driver.start_stopwatch(stream); }) {}
-  /// In another queue than that of launches: `start` starts a stopwatch there.
+  /// The same in another queue than that of launches. `start` starts a stopwatch there.
   template <class Start>
   DeviceSpan(DeviceDriver& driver, Lane lane, std::string_view name, uint64_t bytes,
              Start&& start) {
@@ -68,7 +68,8 @@ class DeviceSpan {
 /// Records on the device's row that host and device times agree to `nanoseconds`.
 void trace_clock_error(const DeviceDriver& driver, int64_t nanoseconds);
 
-/// Lets the timeline begin with the memory in use and end with the work under way. Called once.
+/// Makes the timeline begin with the memory in use, and end with the work that is still running.
+/// Must be called once.
 void connect_devices_to_trace();
 
 }  // namespace braze

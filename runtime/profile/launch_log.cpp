@@ -16,7 +16,7 @@ constexpr size_t kMostRecords = 65536;
 // Stopwatches hold objects of the driver, so those of older launches are read early.
 constexpr ptrdiff_t kMostRunning = 1024;
 
-/// Names are looked up when someone asks, not at every launch.
+/// A launch. Names are looked up when they are requested, and not at every launch.
 struct Record {
   std::shared_ptr<const Program> program;
   Device device;
@@ -44,7 +44,7 @@ struct Log {
   }
 };
 
-// Lives to the end of the process, like the devices that write to it.
+// It is never destroyed, like the devices that write to it.
 Log& launch_log() {
   static auto* log = new Log;
   return *log;
@@ -81,7 +81,7 @@ void LaunchTimer::stop() noexcept {
                         values.flops});
     }
   } catch (const std::exception&) {
-    // A record that lacks a launch is better than a program that fails.
+    // A missing launch in the record is better than a program that fails.
   }
 }
 

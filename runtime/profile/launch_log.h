@@ -1,4 +1,4 @@
-// launch_log.h — the launches that happened, for `launch_history` and the timeline.
+// launch_log.h — records launches, for `launch_history` and the timeline.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace braze {
 
 bool are_launches_recorded();
 
-/// Whether launches are made one by one, because somebody looks at each.
+/// Whether launches are made one by one, because each is recorded or traced.
 inline bool are_launches_watched() { return are_launches_recorded() || trace::is_on(); }
 
 /// Times one launch from its construction to its destruction, if launches are watched. A device
-/// with a queue of its own measures it; else the host does.
+/// with its own queue measures the launch; for other devices the host does.
 class LaunchTimer {
  public:
   /// Keeps references to the arguments.
@@ -44,7 +44,7 @@ class LaunchTimer {
   DeviceDriver& driver_;
   const uint32_t launch_;
   std::shared_ptr<Stopwatch> watch_;
-  int64_t begin_ = 0;  // of trace::now(); 0: it is not timed
+  int64_t begin_ = 0;  // on the clock of trace::now(); 0: it is not timed
 };
 
 }  // namespace braze

@@ -12,11 +12,12 @@ namespace braze {
 
 namespace {
 
-// Well above the caches of a GPU, and so large that the start of a copy does not matter.
+// The bytes of copies. The first is much larger than the caches of a GPU, and both are so large
+// that the start of a copy does not matter.
 constexpr size_t kFarCopy = 256 << 20, kNearCopy = 16 << 20;
 constexpr int kRounds = 5;
 
-/// Copies some times, each with its own stopwatch.
+/// Copies several times, each time with its own stopwatch.
 class TimedCopies : public Work {
  public:
   TimedCopies(DeviceDriver& driver, size_t bytes)
@@ -25,7 +26,7 @@ class TimedCopies : public Work {
         from_(driver.allocator().allocate(bytes, nullptr)),
         to_(driver.allocator().allocate(bytes, nullptr)) {}
 
-  /// The shortest time; only once all are done.
+  /// The shortest time. Call it only when all copies are done.
   double seconds() const {
     double best = 0;
     for (const auto& watch : watches_) {
@@ -51,7 +52,8 @@ class TimedCopies : public Work {
   std::vector<std::shared_ptr<Stopwatch>> watches_;
 };
 
-/// Bytes read and written per second by copies of so many bytes; nothing without the memory.
+/// The bytes that copies of this size read and write per second; none if there is not enough
+/// memory.
 std::optional<double> copy_speed(DeviceDriver& driver, size_t bytes) {
   try {
     const auto copies = std::make_shared<TimedCopies>(driver, bytes);
@@ -68,7 +70,8 @@ std::optional<double> copy_speed(DeviceDriver& driver, size_t bytes) {
 
 int threads_of(const Target& target) { return std::clamp(target.cores, 1, usable_cores()); }
 
-// The size of the last cache is that of one processor's cache, and there may be several.
+// A number of bytes that exceeds all caches. The target has the size of one processor's last cache,
+// and there may be several processors.
 double far_bytes(const Target& target) {
   return std::max(128.0 * (1 << 20), 4.0 * static_cast<double>(target.l3_bytes));
 }

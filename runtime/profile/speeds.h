@@ -5,21 +5,21 @@
 
 namespace braze {
 
-/// What a device can do at most.
+/// The greatest speeds of a device.
 struct Speeds {
-  double copy_bytes_per_second = 0;  ///< bytes read and written, in memory that no cache holds
+  double copy_bytes_per_second = 0;  ///< bytes read and written, in memory outside of all caches
   double flops_per_second = 0;       ///< of f32; a multiply-add is two
 };
 
-/// Measured in about a tenth of a second, except for the arithmetic of GPUs, which comes from their
-/// data sheets. If nothing can be measured (a GPU without half a GiB to spare, simulators, the
-/// interpreter), the figures are those of the target.
+/// Measures the speeds in about a tenth of a second. The arithmetic of GPUs is not measured, but
+/// comes from their data sheets. If nothing can be measured (on a GPU with less than half a GiB of
+/// free memory, on simulators and on the interpreter), the figures are those of the target.
 Speeds measure_speeds(const Device& device);
 
-/// The least seconds in which the device reads and writes this many bytes repeatedly. It is
-/// measured with as much memory, because data that fits into its caches is faster, and reads are
-/// faster than writes. The other limits of a computation, launches and arithmetic, come on top. If
-/// nothing can be measured, as `measure_speeds`.
+/// The least time in seconds in which the device reads and writes this many bytes repeatedly. It is
+/// measured with this amount of memory, because data that fits into caches is faster, and reads are
+/// faster than writes. It does not include other limits of a computation, such as launches and
+/// arithmetic. If nothing can be measured, it is computed from the speeds of the target.
 double least_seconds(const Device& device, double read, double written);
 
 }  // namespace braze

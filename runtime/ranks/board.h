@@ -1,5 +1,5 @@
-// board.h — what the processes of a program tell each other: short texts under names, which stay
-// until they are forgotten, and bytes, where something can carry them.
+// board.h — the board on which the processes of a program post short texts under names. A text
+// stays until it is forgotten. Some boards also transfer bytes between processes.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,25 @@
 
 namespace braze {
 
-/// A range of bytes for another rank, or from another rank. Parcels between two ranks with one tag
-/// arrive in the order in which they were sent.
+/// A range of bytes for another rank, or from another rank. Parcels between two ranks with the same
+/// tag arrive in the order in which they were sent.
 struct Parcel {
   int rank = 0, tag = 0;
-  std::byte* data = nullptr;  ///< only read if the parcel is sent
+  std::byte* data = nullptr;  ///< if the parcel is sent, the bytes are only read
   size_t size = 0;
 };
 
-/// One rank's view of what all ranks have posted. Thread-safe.
+/// One rank's view of the texts of all ranks. Thread-safe.
 class Board {
  public:
   virtual ~Board() = default;
   virtual int rank() const = 0;
   virtual int count() const = 0;
-  /// The place among the ranks of this host, and the number of these.
+  /// The place among the ranks of this host, and the number of ranks of this host.
   virtual int local_rank() const = 0;
   virtual int local_count() const = 0;
 
-  /// Posts this rank's text under `name`. It replaces the text before.
+  /// Posts this rank's text under `name`. It replaces the previous text.
   virtual void post(std::string_view name, std::string_view text) = 0;
   /// The text of a rank under `name`, if it has arrived.
   virtual std::optional<std::string> look(std::string_view name, int rank) = 0;
@@ -44,7 +44,7 @@ class Board {
 
   /// Whether `exchange` works.
   virtual bool carries() const { return false; }
-  /// Parcels under way.
+  /// Parcels that are being sent and received.
   class Exchange {
    public:
     virtual ~Exchange() = default;
@@ -57,8 +57,8 @@ class Board {
   }
 };
 
-/// Meets the others in `folder`, which all of them see. Blocks until all are there, and calls
-/// `poll` with the ranks that are missing. `poll` may throw.
+/// Meets the other processes in `folder`, which all of them see. Blocks until all have arrived, and
+/// calls `poll` with the ranks that are missing. `poll` may throw.
 std::unique_ptr<Board> meet_in_folder(const std::string& folder, int rank, int count);
 
 }  // namespace braze

@@ -1,10 +1,10 @@
 // folder_board.cpp — ranks that meet in a folder.
 //
 // A text is a file NAME.RANK, which appears as a whole, by a rename. The file rank.RANK is locked
-// as long as the process lives: the kernel releases the lock, whatever ends the process. It is a
-// lock of fcntl, which a forked child does not hold, and which file systems on networks have. A
-// file of this name without a lock belongs to a process that is gone, of this run or of an earlier
-// one. A folder therefore serves one run.
+// as long as the process lives: the kernel releases the lock when the process ends for any reason.
+// It is a lock of fcntl, which a forked child does not have, and which network file systems
+// support. A file of this name without a lock belongs to a process that has ended, of this run or
+// of an earlier one. Each run therefore needs its own folder.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
   fail(codes::kBadRanks, std::move(message), {.location = {}, .node = "", .fix = std::move(fix)});
 }
 
-/// Two processes with the same text are on one machine, which was not restarted in between.
+/// A text that identifies this machine since its last restart.
 std::string host() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
@@ -77,8 +77,7 @@ class FolderBoard : public Board {
   void forget(std::string_view name) override { unlink(path(name, rank_).c_str()); }
 
   std::optional<int> dead() override {
-    // Each rank watches the next one that has not ended. In this way all are watched, at little
-    // cost.
+    // Each rank watches the next one that has not ended. So all ranks are watched, at little cost.
     for (int step = 1; step < count_; ++step) {
       const int next = (rank_ + step) % count_;
       if (ended_[static_cast<size_t>(next)]) continue;
@@ -121,7 +120,7 @@ class FolderBoard : public Board {
     const std::string text = fmt::format("{}\n{}\n", count_, host());
     if (::write(own_.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
       fail_write(draft);
-    // Unlike a rename, a link does not replace what is there.
+    // Unlike a rename, a link does not replace an existing file.
     const bool is_first = link(draft.c_str(), file.c_str()) == 0;
     const int error = errno;
     unlink(draft.c_str());
@@ -143,7 +142,7 @@ class FolderBoard : public Board {
                        kEnvRendezvous.name));
   }
 
-  /// Waits until all are there. This may take long, because a scheduler starts them.
+  /// Waits until all ranks have arrived. This may take long, because a scheduler starts them.
   void meet() {
     Patience patience("the meeting");
     std::vector<std::string> hosts;
@@ -194,7 +193,7 @@ class FolderBoard : public Board {
   Descriptor own_;
   std::mutex mutex_;
   std::vector<bool>
-      ended_;  // those known to have said goodbye; used only by the thread that watches
+      ended_;  // ranks that are known to have ended; only the thread that watches uses it
 };
 
 }  // namespace

@@ -20,8 +20,8 @@ constexpr int kMostRanks = 1 << 16;
 /// The names of the variables that a launcher sets.
 struct Launcher {
   const char* name;
-  const char *rank, *count, *local;  // `local` is null if the launcher does not say
-  const char* run[2];                // together they name the run; null if there is no more to say
+  const char *rank, *count, *local;  // `local` is null if the launcher does not set it
+  const char* run[2];  // both together name the run; null if there is no such variable
 };
 
 // Slurm sets the variables of a step only for processes that srun starts.

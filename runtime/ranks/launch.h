@@ -1,5 +1,5 @@
-// launch.h — what the launcher says about this process: which of several it is, and how they find
-// each other.
+// launch.h — reads what the launcher says about this process: its number among several processes,
+// and how they find each other.
 #pragma once
 
 #include <functional>
@@ -24,17 +24,17 @@ struct Launched {
   std::string folder;        ///< Folder: new for each run
   std::optional<int> local;  ///< the place among the processes of this host, if it is known
   std::string launcher;      ///< "mpirun", "torchrun"; empty if unknown
-  std::string alone;  ///< for Alone although there are other processes: why, and what would help
+  std::string alone;         ///< for Alone, if there are other processes: the reason, and the fix
 };
 
-/// A variable of the environment, nullopt if unset or empty.
+/// Reads a variable of the environment; nullopt if it is unset or empty.
 using Variables = std::function<std::optional<std::string>(const char* name)>;
 
-/// What these variables say. `mpi_is_up` tells whether MPI already runs in this process. Throws
-/// kBadRanks.
+/// Finds out from the variables how a process was started. `mpi_is_up` says whether MPI already
+/// runs in it. Throws kBadRanks if the variables contradict each other.
 Launched read_launch(const Variables& variables, bool mpi_is_up);
 
-/// Of this process, read once.
+/// How this process was started. The variables are read once.
 const Launched& launched();
 
 }  // namespace braze

@@ -1,4 +1,5 @@
-// mpi_board.cpp — ranks that talk by MPI, through a plugin (mpi/braze_mpi.h), which is opened here.
+// mpi_board.cpp — ranks that communicate by MPI, through a plugin (mpi/braze_mpi.h), which is
+// opened here.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -44,8 +45,8 @@ std::vector<fs::path> plugin_folders() {
 /// The plugins that fit the way in which this process was started, the best one first.
 std::vector<std::string> candidates() {
   if (const auto given = read_env(kEnvMpi)) return {*given};
-  // The name is Open MPI's own, and its mpirun sets the variable. Most others have MPICH's
-  // interface.
+  // Only Open MPI has this name, and its mpirun sets these variables. Most other implementations
+  // have the interface of MPICH.
   const bool open_mpi = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") ||
                         std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMIX_RANK");
   std::vector<std::string> files;
@@ -121,7 +122,7 @@ class MpiBoard : public Board {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     closed_ = true;
-    // While parcels are under way, the end of MPI may wait for ever. The launcher ends what is
+    // If parcels are still being sent, finishing MPI may wait for ever. The launcher ends what is
     // left.
     if (under_way_ == 0) mpi_.finish();
   }
@@ -197,7 +198,7 @@ class MpiBoard : public Board {
     fail(codes::kMpi, fmt::format("MPI fails: {}", text));
   }
 
-  /// Takes what has arrived, and frees what has been sent.
+  /// Receives texts that have arrived, and frees those that have been sent.
   void get_on() {
     if (closed_) return;
     for (;;) {
@@ -215,7 +216,7 @@ class MpiBoard : public Board {
   }
 
   const braze_mpi mpi_;
-  std::mutex mutex_;  // MPI is called by one thread at a time
+  std::mutex mutex_;  // only one thread at a time may call MPI
   std::vector<std::map<std::string, std::string, std::less<>>> texts_;  // of each rank
   std::list<Note> notes_;                                               // notes that are being sent
   int under_way_ = 0;  // exchanges that are under way

@@ -22,10 +22,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A dead rank has to be known within five seconds.
+// How often the board is read. A dead rank has to be found within five seconds.
 constexpr auto kLook = milliseconds(200);
-// A call that takes longer than this may be waiting for others, so they are then told where this
-// rank is.
+// A call that takes longer than this may be waiting for others, so this rank then tells them which
+// call it has reached.
 constexpr auto kLong = milliseconds(500);
 constexpr auto kStale = seconds(5);
 // The time that a rank which has failed gives the others to report why they fail, before it ends.
@@ -46,7 +46,7 @@ seconds limit() {
   return value;
 }
 
-/// "rank 1, with @step at main.cpp:12".
+/// A rank and its program, for messages: "rank 1 runs @step at main.cpp:12".
 std::string with_place(int rank, std::string_view place) {
   return fmt::format("rank {} runs {}", rank, place);
 }
@@ -462,7 +462,7 @@ void Ranks::compare_positions() {
     }
     if (mine && mine->identity != theirs.identity)
       fail_different(theirs.call, mine->place, other, theirs.place);
-    // A rank that is further on has been here, and has therefore posted what is gathered.
+    // A rank that has got further was here before, and has therefore posted the gathered text.
     if (is_call && theirs.call > number && !board_->look(gathering, other))
       fail_different(number, place, other, theirs.place);
     const bool waits = oldest && theirs.call < oldest->number;
@@ -480,7 +480,7 @@ void Ranks::compare_positions() {
     patience_.reset();
     patient_with_ = oldest ? oldest->number : 0;
   }
-  if (behind.empty() || !gathering.empty()) return;  // `gather` has a patience of its own
+  if (behind.empty() || !gathering.empty()) return;  // `gather` has its own Patience
   if (!patience_) patience_.emplace(fmt::format("call {}, {}", oldest->number, oldest->place));
   patience_->note(behind);
 }

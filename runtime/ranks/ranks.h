@@ -1,10 +1,10 @@
 // ranks.h — this process as one of several that run a program together.
 //
-// All ranks make the same calls over meshes in the same order. What one tells the others goes over
-// a Board. A thread watches for a rank that died or failed, one that runs something else, and one
-// that is late. A failure is final: nobody can know how much of the failed call each rank has done,
-// so from then on every call over several processes throws this failure. Devices, and meshes within
-// the process, continue to work.
+// All ranks make the same calls over meshes in the same order. They communicate over a Board. A
+// thread watches for ranks that died or failed, that run something else, or that are late. A
+// failure is final: it is not known how much of the failed call each rank has done, so from then on
+// every call over several processes throws this failure. Devices, and meshes within the process,
+// continue to work.
 #pragma once
 
 #include <atomic>
@@ -42,21 +42,21 @@ inline constexpr Code kRanksDiffer{"ranks-differ", ErrorKind::InvalidArgument,
                                    "calls."};
 }  // namespace codes
 
-/// "rank 2", "ranks 1 and 3".
+/// The text of a list of ranks: "rank 2", "ranks 1 and 3".
 std::string ranks_text(std::span<const int> ranks);
 
-/// A wait for other ranks. Ranks that are late are named after BRAZE_RANK_LATE seconds, and given
-/// up after BRAZE_RANK_LIMIT.
+/// A wait for other ranks. After BRAZE_RANK_LATE seconds, ranks that are late are named in a
+/// warning. After BRAZE_RANK_LIMIT seconds they count as lost.
 class Patience {
  public:
   explicit Patience(std::string what) : what_(std::move(what)) {}
-  /// Notes that these ranks are missing. Throws kRankLost if they are given up.
+  /// Notes that these ranks are missing. Throws kRankLost if they count as lost.
   void note(std::span<const int> missing);
   /// Does the same, and sleeps a little.
   void spend(std::span<const int> missing);
 
  private:
-  const std::string what_;  // what is waited for
+  const std::string what_;  // what it waits for
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::chrono::microseconds nap_{50};
   bool named_ = false;
@@ -79,10 +79,10 @@ class Ranks {
   int local_count() const { return board_->local_count(); }
   Board& board() { return *board_; }
 
-  /// The texts of all ranks. Each rank calls this with the same `name`, which is a kind, "-" and a
-  /// number that is new each time. Calls of one kind follow one another.
+  /// The texts of all ranks. Each rank calls this with the same `name`, which consists of a kind,
+  /// "-" and a number that is new each time. Calls of one kind follow one another.
   std::vector<std::string> gather(std::string_view name, std::string_view text);
-  /// The text that `owner` makes. All ranks that need it call this.
+  /// The text that the rank `owner` makes. All ranks that need it call this.
   std::string share(std::string_view name, int owner, const std::function<std::string()>& make);
 
   /// Begins a call on a mesh of all ranks, before anything of it is submitted. Calls begin one
@@ -90,7 +90,7 @@ class Ranks {
   /// person what the program is and where. At the `first` call of a program, all ranks compare
   /// their identities. Returns the number of the call.
   uint64_t begin_call(std::string_view identity, std::string_view place, bool first);
-  /// The work that has to be done before that call is complete.
+  /// Notes the work that has to be done before that call is complete.
   void note_work(uint64_t call, std::vector<std::shared_ptr<Work>> works);
 
   /// Throws if the ranks have failed.
@@ -100,8 +100,8 @@ class Ranks {
   /// Sleeps while this thread waits for others. Throws if the ranks have failed.
   void pause(std::chrono::microseconds nap);
 
-  /// Something that must end when the ranks fail (`end`), and that may find a failure first (`look`
-  /// throws it). The thread that watches calls both.
+  /// Something that must end when the ranks fail, by `end`. It may also find a failure first, which
+  /// `look` throws. The thread that watches calls both.
   struct Watched {
     std::function<void(const CapturedError& why)> end;
     std::function<void()> look;
@@ -110,7 +110,7 @@ class Ranks {
   Handle watch(Watched watched);
   void forget(Handle handle);
 
-  /// Says goodbye to the others, at the end of the process.
+  /// Tells the others, at the end of the process, that this rank ends.
   void leave() noexcept;
 
  private:
@@ -122,7 +122,7 @@ class Ranks {
     std::vector<std::shared_ptr<Work>> works;
     bool done() const;
   };
-  /// Where a rank is, in the form that it tells others.
+  /// The call that a rank has reached, in the form in which it tells others.
   struct Position {
     uint64_t call = 0;
     std::string identity, place;
@@ -150,8 +150,8 @@ class Ranks {
   std::atomic<bool> failed_{false};
   bool leaving_ = false;
   Position position_;       // the last call that began
-  uint64_t told_ = 0;       // the last call that others were told of
-  std::deque<Call> calls_;  // under way, the oldest first
+  uint64_t told_ = 0;       // the last call about which others were told
+  std::deque<Call> calls_;  // calls that are not complete, the oldest first
   std::map<std::string, std::string, std::less<>> gathered_;  // the last name of each kind
   std::string gathering_;  // what this rank waits for in `gather`
   std::chrono::steady_clock::time_point gathering_since_;
