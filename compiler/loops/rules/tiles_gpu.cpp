@@ -2,6 +2,7 @@
 // with a few neighbours, so that a warp accesses whole memory lines.
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "compiler/loops/rules/facts.h"
 #include "compiler/loops/rules/rules.h"
@@ -61,6 +62,26 @@ struct BlockTile {
   bool turned = false;            // whether loads run along the rows
 };
 
+// The number of equal parts of an axis, within each of which every condition on its index has one
+// value: what is padded or joined is computed in another way in each part. 1 if the axis has no
+// such parts.
+int64_t count_parts(const LoopTree& tree, size_t axis) {
+  const int64_t extent = planned_extent(tree, axis);
+  int64_t part = extent;
+  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
+    for (const LoopStep& s : task.body.steps)
+      for (const RangeCondition& c : s.conditions) {
+        const Expr& index = tree.axes[axis].index();
+        if (!c.value.uses(tree.axes[axis].name)) continue;
+        for (const Expr& end : {c.min, c.limit}) {
+          const auto boundary = (end - c.value + index).as_constant();
+          part = boundary ? std::gcd(part, *boundary) : 1;
+        }
+      }
+  });
+  return extent / std::max<int64_t>(part, 1);
+}
+
 BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
                        const Target& target) {
   BlockTile out;
@@ -102,7 +123,14 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
   const int64_t used = std::max(out.across * out.along, kWarpThreads);
   // If there is enough work, a thread has two vectors in flight.
   if (total / (2 * used * out.vector) >= kBlocksPerCore * target.cores) {
-    if (extent >= 2 * out.tile)
+    // A warp whose lanes are in two parts of a row would compute both for all its elements.
+    constexpr int64_t kParts = 2, kLeastThreads = 4;
+    if (out.tile == extent && out.rows > 1 && count_parts(tree, lane) == kParts &&
+        out.along >= kParts * kLeastThreads &&
+        planned_extent(tree, *out.other) >= kParts * out.rows) {
+      out.along /= kParts;
+      out.rows = out.across *= kParts;
+    } else if (extent >= 2 * out.tile)
       out.tile *= 2;
     else if (out.rows > 1 && planned_extent(tree, *out.other) >= 2 * out.rows)
       out.rows *= 2;
