@@ -202,11 +202,15 @@ struct SeveralPasses {
 
 bool walks_inside(const Pass& pass) { return !pass.inner.empty(); }
 
+bool several_walks(const Space& space) {
+  return std::ranges::count_if(space.passes, walks_inside) > 1;
+}
+
 // Whether the kernel walks several times in an instance, stores while it walks, or has several
 // results, which need not run over the same loops. Only some of these kernels have trees that no
 // rule serves.
 bool may_be_unserved(const Space& space, const Fusion& fusion) {
-  return fusion.outputs.size() > 1 || std::ranges::count_if(space.passes, walks_inside) > 1 ||
+  return fusion.outputs.size() > 1 || several_walks(space) ||
          std::ranges::any_of(space.passes, [](const Pass& pass) {
            return walks_inside(pass) && !pass.stores.empty();
          });
@@ -295,7 +299,7 @@ std::string Cost::to_string() const {
 }
 
 std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
-                             const Target& target) {
+                             const Target& target, const std::vector<bool>& relaxed) {
   if (const auto tree = products_of(forms, fusion, space, target)) {
     // On a GPU, the price is for the rate and the tiles of products without matrix units, because
     // it is compared with the prices of such products.
@@ -316,7 +320,7 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
   } else if (!is_pointwise(space)) {
     std::optional<LoopTree> tree;
     if (may_be_unserved(space, fusion)) {
-      auto made = braze::schedule(build_loops(forms, fusion, "estimate"), target);
+      auto made = braze::schedule(build_loops(forms, fusion, "estimate", {}, &relaxed), target);
       if (std::holds_alternative<Refusal>(made)) return std::nullopt;
       tree = std::move(std::get<Scheduled>(made).tree);
     }
@@ -326,18 +330,20 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
     work.seconds *= slower_without_copies(forms, fusion, target);
     tile = static_cast<double>(schedule.inner_tile);
     for (const int64_t extent : schedule.tile) tile *= static_cast<double>(extent);
-    // Passes that share one loop can be dealt to more instances than the schedule of a space has.
+    // Passes that share one loop can be dealt to more instances, or have larger tiles, than the
+    // schedule of a space has.
     const bool idle = cost.instances < target.cores;
-    if (tree && (work.cached_again + work.read_again > 0 || idle)) {
+    if (tree && (several_walks(space) || idle)) {
       const SeveralPasses by_tree = several_passes(*tree, space, target);
       work.cached_again *= by_tree.read_again;
       work.read_again *= by_tree.read_again;
-      if (by_tree.instances > cost.instances) {
+      if (by_tree.instances * by_tree.tile > cost.instances * tile) {
         cost.instances = by_tree.instances;
         tile = by_tree.tile;
       }
     }
     phases = schedule.split > 1 ? 1 : 0;
+    if (tree) phases = std::max(phases, static_cast<double>(tree->phases.size() - 1));
   } else {
     const auto made = schedule(build_loops(forms, fusion, "estimate"), target);
     const auto* scheduled = std::get_if<Scheduled>(&made);

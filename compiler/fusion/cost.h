@@ -28,7 +28,7 @@ struct Cost {
 /// The cost of computing `fusion` over `space` on `target`. None if no rule can tile it: it may
 /// reduce nothing and have results that share no loops.
 std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
-                             const Target& target);
+                             const Target& target, const std::vector<bool>& relaxed);
 
 /// The cost of a Fusion that only a loop tree can express, or the reason why no loop tree can.
 /// `relaxed` says, for each node, whether it may be computed in another form.

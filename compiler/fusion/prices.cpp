@@ -153,7 +153,7 @@ Price Prices::find(const Fusion& fusion) const {
   // If one loop cannot walk the axes of all scans, these are not one kernel.
   if (std::get<Space>(found).running && !serves_scans(build_loops(forms_, fusion, "price")))
     return {&reasons::kRunning, fusion.nodes.front(), fusion.nodes.back()};
-  const auto cost = estimate(forms_, fusion, std::get<Space>(found), target_);
+  const auto cost = estimate(forms_, fusion, std::get<Space>(found), target_, relaxed_);
   if (!cost) return {&reasons::kDifferentDomain, fusion.outputs.front(), fusion.outputs.back()};
   return {.cost = *cost};
 }

@@ -850,6 +850,7 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   if (unfolded) unfolded_.insert(task.target);
   lay_as_accumulator(tile);
   drop(tile, unfolded ? folded_in_turn(task, tile) : positions(task.over, tile));
+  drop_constant(task, tile);
   if (task.kind == LoopTask::Kind::Dot && !summed_dot) {
     // The summed axes are no dimensions of a product's result.
     TaskTile own = tile_of(tree_.values[task.target].axes, inside);
@@ -880,23 +881,33 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
 }
 
 // Whether each lane and thread may continue with a running value of its own part. It may if
-// everything that reads the value is rescaled by it and folds the same axes, and nothing in the
-// loop reads that.
+// everything that reads the value follows it, folds the same axes, and keeps its own parts too.
+// What a shift reads may follow others itself.
 bool TreeEmitter::keeps_parts(const LoopTask& task, const Loop& loop) const {
-  if (tree_.roles || task.kind != LoopTask::Kind::Fold) return false;
-  bool out = true;
-  for_each_task(loop.body, [&](const LoopTask& other, const auto&) {
-    const bool follows = other.kind == LoopTask::Kind::Fold && other.over == task.over &&
-                         other.rescale && reads(*other.rescale, task.target);
-    if (&other == &task) {
-      if (!task.rescale) return;
-      for (const LoopStep& s : task.rescale->steps)
-        if (s.kind == LoopStep::Kind::Read) out = out && parted_.contains(s.source);
-    } else if (reads(other.body, task.target)) {
-      out = out && follows && !task.rescale && !read_in(loop.body, other.target);
-    }
+  if (tree_.roles) return false;
+  std::map<size_t, const LoopTask*> parted;
+  for_each_task(loop.body, [&](const LoopTask& t, const auto&) {
+    const bool running =
+        t.kind == LoopTask::Kind::Fold && (t.rescale || read_in(loop.body, t.target));
+    if (running) parted.emplace(t.target, &t);
   });
-  return out;
+  const auto stays = [&](const LoopTask& t) {
+    bool out = true;
+    if (t.rescale)
+      for (const LoopStep& s : t.rescale->steps)
+        if (s.kind == LoopStep::Kind::Read) out = out && parted.contains(s.source);
+    for_each_task(loop.body, [&](const LoopTask& other, const auto&) {
+      const bool in_body = reads(other.body, t.target);
+      const bool follows = other.rescale && reads(*other.rescale, t.target);
+      if (&other == &t || (!in_body && !follows)) return;
+      out = out && follows && other.over == t.over && parted.contains(other.target) &&
+            !(in_body && t.rescale);
+    });
+    return out;
+  };
+  while (std::erase_if(parted, [&](const auto& entry) { return !stays(*entry.second); }) > 0) {
+  }
+  return parted.contains(task.target);
 }
 
 void TreeEmitter::end_states(const std::vector<const LoopTask*>& tasks) {
@@ -920,19 +931,19 @@ void TreeEmitter::end_state(const LoopTask& task) {
   }
   if (unfolded_.erase(task.target)) {
     if (parted_.erase(task.target)) {
+      parts_[task.target] = {state, tile.dims, std::vector<Expr>(tile.dims.size(), Expr(0)),
+                             tile.digits};
       if (task.rescale) {
         rescaling_ = Rescaling::ToTotal;
         state = rescaled(task, state, tile);
         rescaling_ = Rescaling::InTurn;
-      } else {
-        parts_[task.target] = {state, tile.dims, std::vector<Expr>(tile.dims.size(), Expr(0))};
       }
     }
     const auto axes = folded_in_turn(task, tile);
     if (!axes.empty()) state = builder_.fold(task.monoid, state, axes);
     drop(tile, axes);
   }
-  if (task.rescale) state = last_rescale(task, state, tile);
+  if (task.rescale && !task.shifts) state = last_rescale(task, state, tile);
   // The sums of a matrix unit are rounded later, in the parts in which they are read.
   const bool later = is_asynchronous(task);
   define(task, later ? state : rounded(state, tree_.values[task.target].dtype), tile);

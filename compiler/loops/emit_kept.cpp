@@ -150,7 +150,7 @@ bool TreeEmitter::has_in_registers(const LoopStep& s) const {
   const LoopValue& value = tree_.values[s.source];
   for (size_t i = 0; i < value.axes.size(); ++i)
     if (!(s.at[i] == tree_.axes[value.axes[i]].index())) return false;
-  const auto& [made, dims, begin] = tile->second;
+  const auto& [made, dims, begin, digits] = tile->second;
   for (size_t d = 0; d < dims.size(); ++d)
     if (dims[d] != kNone && (extent_of(dims[d], axes_) != code_[made].type.extents[d] ||
                              !(axes_[dims[d]].begin == begin[d])))

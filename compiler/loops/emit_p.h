@@ -67,8 +67,9 @@ class TreeEmitter {
   /// A value in registers.
   struct Tile {
     ValueId value;
-    std::vector<size_t> dims;  // the axis of each dimension
-    std::vector<Expr> begin;   // the index of the first element along each dimension
+    std::vector<size_t> dims;        // the axis of each dimension
+    std::vector<Expr> begin;         // the index of the first element along each dimension
+    std::vector<Digit> digits = {};  // the digit of the axis that each dimension is
   };
   /// A value in a buffer, or in a slot of a channel.
   struct OnChip {
@@ -236,6 +237,7 @@ class TreeEmitter {
   std::vector<ValueOperand> factors_of(const LoopTask& task, const TaskTile& tile);
   void fold(const LoopTask& task);
   std::optional<ValueId> product_added(const LoopTask& task, ValueId state);
+  void drop_constant(const LoopTask& task, TaskTile& tile) const;
   AxesNow axes_at(const LoopTask& task, const Loop& loop) const;
   void note_digits(const LoopRegion& phase);
   void scan(const LoopTask& task);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/loops/emit_p.h"
+#include "compiler/loops/steps/places.h"
 #include "compiler/lowering/rows.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/hash.h"
@@ -163,12 +164,14 @@ ValueId TreeEmitter::rounded(ValueId value, DType dtype) {
 }
 
 void TreeEmitter::define(const LoopTask& task, ValueId value, const TaskTile& tile) {
-  if (tree_.values[task.target].storage == Storage::Workspace)
-    return keep_in_workspace(task, value, tile);
+  if (tree_.values[task.target].storage == Storage::Workspace) {
+    keep_in_workspace(task, value, tile);
+    if (tree_.roles) return;
+  }
   if (kept_.contains(task.target)) keep_in_buffer(task, value, tile);
   std::vector<Expr> begin;
   for (const size_t axis : tile.dims) begin.push_back(axis == kNone ? Expr(0) : axes_[axis].begin);
-  tiles_of_[task.target] = {value, tile.dims, std::move(begin)};
+  tiles_of_[task.target] = {value, tile.dims, std::move(begin), tile.digits};
 }
 
 // --- Bodies -------------------------------------------------------------------------------------
@@ -454,18 +457,22 @@ ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& whole) {
 }
 
 ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
-  if (const auto kept = workspaces_.find(s.source); kept != workspaces_.end())
-    return read_workspace(kept->second, s, tile);
+  // Running values are at hand, and so are totals where the parts of others are brought to them.
+  const auto state = states_.find(s.source);
+  const bool running = state != states_.end() && !scans_.contains(s.source);
+  const auto written = workspaces_.find(s.source);
+  if (written != workspaces_.end() && !running && rescaling_ != Rescaling::ToTotal)
+    return read_workspace(written->second, s, tile);
   if (const auto chip = chips_.find(s.source); chip != chips_.end() && !has_in_registers(s))
     return rounded(read_chip(chip->second, s, tile), s.dtype);
   settle(s.source);
-  if (const auto state = states_.find(s.source);
-      state != states_.end() && !scans_.contains(s.source)) {
+  if (running) {
     const TaskTile& own = state_tiles_.at(s.source);
     std::vector<Expr> begin;
     for (const size_t axis : own.dims) begin.push_back(axis == kNone ? Expr(0) : axes_[axis].begin);
     const ValueId value = s.before ? before_.at(s.source) : guarded(s.source, state->second);
-    return rounded(read_tile({value, own.dims, begin}, s, tile), tree_.values[s.source].dtype);
+    return rounded(read_tile({value, own.dims, begin, own.digits}, s, tile),
+                   tree_.values[s.source].dtype);
   }
   const auto found = tiles_of_.find(s.source);
   if (found == tiles_of_.end() || (s.before && rescaling_ == Rescaling::InTurn))
@@ -516,13 +523,23 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
     same = type.extents[d] == 1 ||
            (from.dims[d] == tile.dims[d] && type.extents[d] == tile.extents[d]);
   if (same) return out;
+  // The dimension of the task that is the same digit, or else the first one of the axis.
+  const auto dimension = [&](size_t d, bool exactly) -> std::optional<size_t> {
+    for (const bool same_digit : {true, false})
+      for (size_t at = 0; at < tile.dims.size() && (same_digit || !exactly); ++at)
+        if (tile.dims[at] == from.dims[d] && (!same_digit || tile.digits[at] == from.digits[d]))
+          return at;
+    return std::nullopt;
+  };
   std::vector<Expr> offsets;
   ValueType part = type;
   bool cut = false;
   for (size_t d = 0; d < from.dims.size(); ++d) {
     const size_t axis = from.dims[d];
     offsets.emplace_back(0);
-    if (axis == kNone || extent_of(axis, axes_) == type.extents[d]) continue;
+    if (axis == kNone || dimension(d, /*exactly=*/true) ||
+        extent_of(axis, axes_) == type.extents[d])
+      continue;
     cut = true;
     part.extents[d] = extent_of(axis, axes_);
     offsets.back() = axes_[axis].begin - from.begin[d];
@@ -552,11 +569,11 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
   ValueType wanted{type.dtype, 1, std::vector<int64_t>(tile.dims.size(), 1)};
   for (size_t d = 0; d < from.dims.size(); ++d) {
     if (part.extents[d] == 1) continue;
-    const auto at = std::find(tile.dims.begin(), tile.dims.end(), from.dims[d]);
-    if (at == tile.dims.end())
+    const auto at = dimension(d, /*exactly=*/false);
+    if (!at)
       refuse({},
              fmt::format("%{} has an axis that the task that reads it does not have", value.name));
-    wanted.extents[static_cast<size_t>(at - tile.dims.begin())] = part.extents[d];
+    wanted.extents[*at] = part.extents[d];
   }
   if (wanted == part) return out;
   if (scope_ != builder_.scope()) forget();
@@ -576,7 +593,10 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
 
 void TreeEmitter::task(const LoopTask& task) {
   if (task.combine != Combine::None) refuse(task.location, "combined tasks cannot be emitted yet");
-  if (task.rescale && states_.contains(task.target)) rescale(task);
+  if (const auto state = states_.find(task.target); state != states_.end()) {
+    before_[task.target] = state->second;
+    if (task.rescale) rescale(task);
+  }
   switch (task.kind) {
     case LoopTask::Kind::Compute: {
       if (const auto& layout = tree_.values[task.target].layout; layout && !tree_.roles)
@@ -613,10 +633,11 @@ ValueId TreeEmitter::without_tail(ValueId value, const std::vector<size_t>& axes
   return builder_.row(ElementwiseOp::select, {test, value, ValueOperand::literal(dtype, nothing)});
 }
 
-// The state multiplied by the ratio, which brings it to the present values of the totals on which
-// it depends. If a total has seen no element yet, the ratio is replaced by 0.
+// The state brought to the present values of the totals on which it depends, by its ratio or its
+// shift. If a total has seen no element yet, the ratio is replaced by 0; a shift is 0 then.
 ValueId TreeEmitter::rescaled(const LoopTask& task, ValueId state, const TaskTile& tile) {
   ValueOperand ratio = body(*task.rescale, task.rescale->results[0], tile);
+  if (task.shifts) return builder_.row(ElementwiseOp::add, {state, ratio});
   const ValueOperand zero = ValueOperand::literal(body_dtype(task), 0);
   for (const LoopStep& s : task.rescale->steps) {
     if (s.kind != LoopStep::Kind::Read || !s.before) continue;
@@ -696,9 +717,23 @@ std::vector<ValueOperand> TreeEmitter::factors_of(const LoopTask& task, const Ta
   return out;
 }
 
+// A fold in registers is one number along axes on which its terms do not depend.
+void TreeEmitter::drop_constant(const LoopTask& task, TaskTile& tile) const {
+  const LoopValue& value = tree_.values[task.target];
+  if (tree_.roles || task.kind != LoopTask::Kind::Fold || task.rescale ||
+      value.storage != Storage::Registers)
+    return;
+  const std::set<size_t> used = axes_used(tree_, task);
+  std::vector<size_t> constant;
+  for (const size_t axis : value.axes)
+    if (!used.contains(axis)) constant.push_back(axis);
+  drop(tile, positions(constant, tile));
+}
+
 void TreeEmitter::fold(const LoopTask& task) {
   TaskTile tile = tile_of(axes_of(task), axes_);
   lay_as_accumulator(tile);
+  drop_constant(task, tile);
   const DType dtype = state_dtype(task);
   const auto state = states_.find(task.target);
   const auto axes = folded_in_turn(task, tile);
@@ -727,7 +762,6 @@ void TreeEmitter::fold(const LoopTask& task) {
     drop(tile, axes);
     return define(task, rounded(value, tree_.values[task.target].dtype), tile);
   }
-  before_[task.target] = state->second;
   state->second = builder_.row(info(task.monoid).combine, {state->second, value});
 }
 

@@ -339,18 +339,17 @@ class TreeInterpreter {
     stand(range_);
     each(tree_.values[task.target].axes, range_,
          [&] { state.progress[static_cast<size_t>(element_of(task))] = Progress::Done; });
-    if (!task.rescale) return;
+    if (!task.rescale || task.shifts) return;
     each(tree_.values[task.target].axes, range_, [&] {
       Evaluation at{task, *task.rescale, /*last_rescale=*/true};
       const uint64_t ratio = evaluate(task.rescale->results[0], at);
-      if (at.guarded) multiply(state.values, element_of(task), ratio);
+      if (at.guarded) change(state.values, ElementwiseOp::mul, element_of(task), ratio);
     });
   }
 
-  static void multiply(HostTensor& values, int64_t element, uint64_t ratio) {
+  static void change(HostTensor& values, ElementwiseOp op, int64_t element, uint64_t by) {
     const DType dtype = values.dtype();
-    values.set_bits(element, machine_function(ElementwiseOp::mul, dtype, dtype)(
-                                 values.get_bits(element), ratio, 0));
+    values.set_bits(element, machine_function(op, dtype, dtype)(values.get_bits(element), by, 0));
   }
 
   void run(const LoopTask& task) {
@@ -377,7 +376,8 @@ class TreeInterpreter {
     if (task.rescale)
       each(axes, range_, [&] {
         Evaluation at{task, *task.rescale};
-        multiply(state.values, element_of(task), evaluate(task.rescale->results[0], at));
+        const ElementwiseOp op = task.shifts ? ElementwiseOp::add : ElementwiseOp::mul;
+        change(state.values, op, element_of(task), evaluate(task.rescale->results[0], at));
       });
     if (task.kind == LoopTask::Kind::Scan) {
       scan(task, state);

@@ -379,7 +379,9 @@ class TreeParser {
 
   void marks(LoopTask& task) {
     for (;;) {
-      if (scanner_.accept("rescale")) {
+      const bool shifts = scanner_.accept("shift");
+      if (shifts || scanner_.accept("rescale")) {
+        task.shifts = shifts;
         task.rescale.emplace();
         body_ = &*task.rescale;
         depths_.clear();

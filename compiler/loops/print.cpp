@@ -313,7 +313,8 @@ class TreePrinter {
     std::string out;
     if (task.rescale) {
       named_.clear();
-      out += " rescale " + step(*task.rescale, task.rescale->results[0], kNothingAround);
+      out += task.shifts ? " shift " : " rescale ";
+      out += step(*task.rescale, task.rescale->results[0], kNothingAround);
     }
     if (task.combine != Combine::None)
       out += fmt::format(" combine {}", kCombineNames[static_cast<size_t>(task.combine)]);

@@ -128,6 +128,7 @@ struct LoopTask {
   // Marks.
   /// The factor by which the state is multiplied before each turn.
   std::optional<LoopBody> rescale;
+  bool shifts = false;  ///< Fold: `rescale` is added to the state instead
   Combine combine = Combine::None;
   Unit unit = Unit::None;
   bool swap = false;  ///< whether the rows of the unit are the right factor's own axis

@@ -11,7 +11,7 @@
 //   L8  a reduction over the axis of a parallel loop has `combine`, and the loop is on grid or rank
 //   L9  a loop's bounds are over axes of the loops around it
 //   L10 marks stand only where they have a meaning
-//   L11 only values that are rescaled read a running value
+//   L11 only values that follow a running value, by a ratio or a shift, read it
 #include "compiler/loops/verify.h"
 
 #include <algorithm>
@@ -518,8 +518,10 @@ class TreeChecker {
            "only a sum of products of floats may add them before they are rounded");
     expect(!task.rescale || dot || task.kind == LoopTask::Kind::Fold, "L10",
            "only a fold or a dot can be rescaled");
+    const bool sum = task.kind == LoopTask::Kind::Fold && task.monoid == Monoid::Sum;
+    expect(!task.shifts || (task.rescale && sum), "L10", "only a sum can be shifted");
     expect(!task.rescale || streams_over(task.over), "L10",
-           "no loop around carries a state that the ratio could rescale");
+           "no loop around carries a state that this could change");
     expect(task.combine == Combine::None || dot || task.kind == LoopTask::Kind::Fold ||
                task.kind == LoopTask::Kind::Arg,
            "L10", "only a fold, a dot or an arg-reduction can be combined");
@@ -562,7 +564,7 @@ class TreeChecker {
         running.insert(read.reader->target);
       else
         expect(read.reader->rescale.has_value(), "L11",
-               fmt::format("%{} is not final here, and the task that reads it is not rescaled",
+               fmt::format("%{} is not final here, and the task that reads it does not follow it",
                            tree_.values[read.value].name));
     }
   }

@@ -241,6 +241,167 @@ TEST(LoopTree, WalksLongRowsOnce) {
     }
 }
 
+// Means and sums of squares around them, of rows and of columns; a sum of products with another
+// tensor.
+constexpr const char* kMoments[] = {
+    R"(graph @rows(%x: T[M, N]) {
+      %f = convert %x : f32[M, N]
+      %n = constant N : f32[]
+      %s = reduce sum %f {axes: [1]} : f32[M]
+      %m = div %s, %n : f32[M]
+      %mb = broadcast %m {axes: [0]} : f32[M, N]
+      %c = sub %f, %mb : f32[M, N]
+      %c2 = mul %c, %c : f32[M, N]
+      %q = reduce sum %c2 {axes: [1]} : f32[M]
+      %v = div %q, %n : f32[M]
+      return %m, %v
+    })",
+    R"(graph @columns(%x: T[N, M]) {
+      %f = convert %x : f32[N, M]
+      %n = constant N : f32[]
+      %s = reduce sum %f {axes: [0]} : f32[M]
+      %m = div %s, %n : f32[M]
+      %mb = broadcast %m {axes: [1]} : f32[N, M]
+      %c = sub %f, %mb : f32[N, M]
+      %c2 = mul %c, %c : f32[N, M]
+      %q = reduce sum %c2 {axes: [0]} : f32[M]
+      %v = div %q, %n : f32[M]
+      return %m, %v
+    })",
+    R"(graph @normalized(%x: T[N, M], %w: T[N, M]) {
+      %f = convert %x : f32[N, M]
+      %g = convert %w : f32[N, M]
+      %n = constant N : f32[]
+      %s = reduce sum %f {axes: [0]} : f32[M]
+      %m = div %s, %n : f32[M]
+      %mb = broadcast %m {axes: [1]} : f32[N, M]
+      %c = sub %f, %mb : f32[N, M]
+      %p = mul %g, %c : f32[N, M]
+      %q = reduce sum %p {axes: [0]} : f32[M]
+      %qb = broadcast %q {axes: [1]} : f32[N, M]
+      %y = add %c, %qb : f32[N, M]
+      return %y
+    })",
+};
+
+// Lines that nothing keeps are walked once for a mean and what follows it, in chunks of unlike
+// lengths too. Every line has numbers of its own kind: random ones, large ones close to each other,
+// an inf, a NaN, and equal ones.
+TEST(LoopTree, FollowsMeansInOneWalk) {
+  struct Case {
+    const char *device, *text, *lines, *length, *dtype;
+    bool chunks;
+  };
+  const Case cases[] = {
+      {"sim:cpu", kMoments[0], "6", "33001", "f32", true},
+      {"sim:cpu", kMoments[1], "40", "5003", "f32", true},
+      {"sim:cpu", kMoments[2], "33", "2003", "bf16", false},
+      {"sim:sm_80", kMoments[0], "6", "40003", "f32", true},
+      {"sim:sm_80", kMoments[0], "7", "40000", "bf16", true},
+      {"sim:sm_90", kMoments[1], "132", "1003", "f32", true},
+      {"sim:sm_90", kMoments[1], "40", "2003", "bf16", true},
+      {"sim:sm_90", kMoments[2], "131", "1003", "f32", false},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(fmt::format("{}: {} lines of {} {}", c.device, c.lines, c.length, c.dtype));
+    const Graph graph = with_sizes(c.text, c.lines, c.length, c.dtype);
+    std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 5);
+    HostTensor& x = inputs[0];
+    const int64_t lines = std::stoll(c.lines), length = std::stoll(c.length);
+    const bool rows = x.shape()[0] == lines;
+    const auto at = [&](int64_t line, int64_t i) {
+      return rows ? line * length + i : i * lines + line;
+    };
+    const double large = 4096;
+    for (int64_t i = 0; i < length; ++i) {
+      x.set_double(at(1, i), large + static_cast<double>((i * 7919) % 64) / 64);
+      x.set_double(at(4, i), 0.3);
+    }
+    x.set_double(at(2, length / 2), INFINITY);
+    x.set_double(at(3, length - 1), NAN);
+    CompileOptions options = verifying();
+    options.by_cost = false;
+    std::string tree;
+    const auto verify_tiles = options.observer;
+    options.observer = [&](const CompilePhase& phase) {
+      if (phase.stage == "loops") tree += phase.text();
+      verify_tiles(phase);
+    };
+    const Device device(c.device);
+    Target target = device.target();
+    if (target.kind == TargetKind::Cpu) target.l2_bytes = 32 << 10;  // else nothing is far from it
+    const auto run = [&] {
+      tree.clear();
+      return testing::run(std::make_shared<const Program>(compile(graph, target, options)), device,
+                          inputs);
+    };
+    const auto once = run();
+    const CheckResult result = check_outputs(graph, inputs, once);
+    EXPECT_TRUE(result.ok) << result.summary();
+    EXPECT_NE(tree.find(" shift "), tree.npos) << tree;
+    EXPECT_EQ(tree.find("then phase") != tree.npos, c.chunks) << tree;
+    options.precision = Precision::Strict;
+    const auto strict = run();
+    EXPECT_EQ(tree.find(" shift "), tree.npos) << tree;
+    if (graph.outputs().size() < 2) continue;
+    // The bound of a sum is wide where numbers are large. What two walks give is much closer.
+    for (const int64_t line : {0, 1, 4, 5})
+      EXPECT_NEAR(once[1].get_double(line), strict[1].get_double(line),
+                  2e-6 * strict[1].get_double(line) + 1e-11)
+          << "line " << line;
+    for (const int64_t line : {2, 3}) EXPECT_TRUE(std::isnan(once[1].get_double(line)));
+  }
+}
+
+// No term, one term, fewer terms than threads or than chunks.
+TEST(LoopTree, FollowsMeansOfFewTerms) {
+  const Graph graph = testing::parse(R"(
+symbol n: 0..1003
+graph @variance(%x: f32[n, 36]) {
+  %size = size {value: n} : i64[]
+  %n = convert %size : f32[]
+  %s = reduce sum %x {axes: [0]} : f32[36]
+  %m = div %s, %n : f32[36]
+  %mb = broadcast %m {axes: [1]} : f32[n, 36]
+  %c = sub %x, %mb : f32[n, 36]
+  %c2 = mul %c, %c : f32[n, 36]
+  %q = reduce sum %c2 {axes: [0]} : f32[36]
+  return %q
+})");
+  const struct {
+    const char *device, *schedule;
+  } schedules[] = {
+      {"sim:sm_80",
+       "split i 32 padded; whole i.2; on i grid; split r 8 padded; whole r.2; split r.2 8 padded; "
+       "whole r.3; merge r r.2; chunk r 4 phase; last i; bind %s_part (w1:4 r1:2 | l1:32); bind "
+       "%s_count "
+       "(w1:4 r1:2 | l1:32); bind %q_slope_part (w1:4 r1:2 | l1:32); bind %q_part (w1:4 r1:2 | "
+       "l1:32); bind %s (w1:4 | l1:32); bind %q (w1:4 | l1:32)"},
+      {"sim:sm_90",
+       "on i grid; split r 256 padded; whole r.2; split r.2 256 padded; whole r.3; merge r r.2; "
+       "bind %s (w1:2 l1:32 r1:4); bind %s_count (w1:2 l1:32 r1:4); bind %q_slope (w1:2 l1:32 "
+       "r1:4); bind %q (w1:2 l1:32 r1:4)"},
+      {"sim:cpu",
+       "split i 8 padded; whole i.2; on i grid; split r 4 padded; whole r.2; split r.2 4 padded; "
+       "whole r.3; merge r r.2; chunk r 3 phase; last i"},
+      {"sim:cpu",
+       "on i grid; split r 8 padded; whole r.2; split r.2 8 padded; whole r.3; merge r r.2"},
+  };
+  for (const auto& [name, schedule] : schedules) {
+    const Device device(name);
+    CompileOptions options = verifying();
+    options.by_cost = false;
+    options.schedules[testing::compile_for(device, graph, options)->launches[0].name] = schedule;
+    for (const int64_t length : {0, 1, 2, 7, 31, 1003}) {
+      SCOPED_TRACE(fmt::format("{} terms on {} by {}", length, name, schedule));
+      std::vector<HostTensor> inputs = {HostTensor(DType::F32, {length, 36})};
+      for (int64_t i = 0; i < inputs[0].numel(); ++i)
+        inputs[0].set_double(i, 3e3 + 0.25 * static_cast<double>((i * 7919) % 64));
+      EXPECT_TRUE(testing::agrees(graph, inputs, device, options));
+    }
+  }
+}
+
 // A sum of powers follows a maximum that passes through a choice: rows of -inf, with an inf, with a
 // NaN and of finite numbers, of which the greatest comes late.
 TEST(LoopTree, WalksRowsOfGuardedMaximaOnce) {

@@ -214,9 +214,52 @@ void part_walks(Scheduled& out, const std::string& axis, int64_t turn) {
     out.try_take(PartStep{{axis, n}, inside});
 }
 
-void merge_walks(Scheduled& out, const std::string& axis) {
-  for (int64_t n = 1; find_loop(out.tree, {axis, n + 1});)
-    if (!out.try_take(MergeStep{{axis, n}, {axis, n + 1}})) ++n;
+namespace {
+
+size_t count_shifts(const LoopTree& tree) {
+  size_t out = 0;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) { out += task.shifts; });
+  return out;
+}
+
+}  // namespace
+
+size_t merge_walks(Scheduled& out, const std::string& axis, bool means) {
+  size_t merges = 0;
+  for (int64_t n = 1; find_loop(out.tree, {axis, n + 1});) {
+    Scheduled merged = out;
+    const bool legal_here = merged.try_take(MergeStep{{axis, n}, {axis, n + 1}}) &&
+                            (means || count_shifts(merged.tree) == count_shifts(out.tree));
+    if (legal_here) {
+      out = std::move(merged);
+      ++merges;
+    } else {
+      ++n;
+    }
+  }
+  return merges;
+}
+
+bool follows_means(const Scheduled& scheduled, const ReductionNest& nest, const std::string& axis) {
+  Scheduled merged = scheduled;
+  const size_t merges = merge_walks(merged, axis, /*means=*/true);
+  return nest.begins_with_walk && merges + 1 == nest.walks.size() && count_shifts(merged.tree) > 0;
+}
+
+void chunk_by_phase(Scheduled& out, const std::string& axis, int64_t chunks) {
+  Scheduled cut = out;
+  if (cut.try_take(ChunkStep{{axis}, chunks, Combine::Phase}) && cut.tree.phases.size() > 1)
+    out = std::move(cut);
+}
+
+bool reads_far(const LoopTree& tree, const WalkFacts& facts, int64_t lines, int64_t instances,
+               const Target& target) {
+  int64_t bytes = 0;
+  for (const TreeAccess& access : facts.touched)
+    if (!access.store && access.offset.uses(tree.axes[facts.along].name))
+      bytes += static_cast<int64_t>(access.bytes);
+  return bytes * instances * lines > target.l2_bytes / facts.elements;
 }
 
 }  // namespace braze

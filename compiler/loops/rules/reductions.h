@@ -50,8 +50,18 @@ void cut_walks(Scheduled& out, const std::string& axis, int64_t turn);
 void deal_lines(Scheduled& out, const std::vector<std::string>& lines,
                 const std::vector<std::pair<std::string, int64_t>>& tiled);
 /// Merges walks along an axis that follow each other, where that is legal. By the online rule, a
-/// sum of values that depend on a running maximum joins the walk of the maximum.
-void merge_walks(Scheduled& out, const std::string& axis);
+/// sum of values that depend on a running maximum joins the walk of the maximum. A sum that follows
+/// a mean joins its walk only if `means`, because that takes more operations than to read again
+/// what is near. Returns the number of walks that became parts of others.
+size_t merge_walks(Scheduled& out, const std::string& axis, bool means);
+/// Whether all walks become one along an axis, in which sums follow a mean.
+bool follows_means(const Scheduled& scheduled, const ReductionNest& nest, const std::string& axis);
+/// Whether `instances` that share a core's memory, with `lines` lines each, read more in a walk
+/// than this memory holds.
+bool reads_far(const LoopTree& tree, const WalkFacts& facts, int64_t lines, int64_t instances,
+               const Target& target);
+/// Cuts a walk into chunks that a second phase folds, if it can.
+void chunk_by_phase(Scheduled& out, const std::string& axis, int64_t chunks);
 /// If turns of the walks may reach beyond the end of the axis, separates whole turns, which need no
 /// masks.
 void part_walks(Scheduled& out, const std::string& axis, int64_t turn);

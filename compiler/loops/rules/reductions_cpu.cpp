@@ -26,16 +26,18 @@ constexpr int64_t kRowsOfTurn = 2;
 // load.
 constexpr int64_t kWorthKeeping = 5;
 constexpr int64_t kMostBytes = int64_t{1} << 40;
+// What a walk reads is still in the cache for the next one if it fills half of it.
+constexpr int64_t kShareOfCache = 2;
 
 int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-void chunk_walk(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts, int64_t tasks,
+void chunk_walk(Scheduled& out, const ReductionNest& nest, size_t walks, int64_t tasks,
                 int64_t per_task) {
-  if (!facts.one_pass || tasks >= kFewTasks) return;
+  if (!nest.begins_with_walk || walks != 1 || tasks >= kFewTasks) return;
   const size_t outermost = nest.walks[0].axes[0];
   const int64_t chunks =
       std::min({per_task / kChunkElements, planned_extent(out.tree, outermost), kMostChunks});
-  if (chunks > 1) out.try_take(ChunkStep{{out.tree.axes[outermost].name}, chunks, Combine::Phase});
+  if (chunks > 1) chunk_by_phase(out, out.tree.axes[outermost].name, chunks);
 }
 
 // Makes the axis the last one, because vectors lie along the last axis.
@@ -105,8 +107,9 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
   deal_lines(out, lines, {});
   cut_walks(out, along, tile);
   for (const std::string& axis : others) cut_walks(out, axis, tile);
-  merge_walks(out, along);
-  chunk_walk(out, nest, facts, ceil_divide(facts.lines, rows), facts.elements);
+  const bool means = reads_far(out.tree, facts, rows, kShareOfCache, target);
+  const size_t left = nest.walks.size() - merge_walks(out, along, means);
+  chunk_walk(out, nest, left, ceil_divide(facts.lines, rows), facts.elements);
   part_walks(out, along, tile);
   for (const std::string& axis : others) part_walks(out, axis, tile);
 }
@@ -124,8 +127,9 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
   int64_t rows = kRowsOfTurn * (wide / tile);
   while (rows > 1 && facts.length < 2 * rows) rows /= 2;
   if (rows > 1) cut_walks(out, along, rows);
-  merge_walks(out, along);
-  chunk_walk(out, nest, facts, ceil_divide(facts.lines, tile), facts.elements * tile);
+  const bool means = reads_far(out.tree, facts, tile, kShareOfCache, target);
+  const size_t left = nest.walks.size() - merge_walks(out, along, means);
+  chunk_walk(out, nest, left, ceil_divide(facts.lines, tile), facts.elements * tile);
   if (rows > 1) part_walks(out, along, rows);
   put_last(out, lane);
   const Expr end = out.tree.axes[*find_axis(out.tree, lane)].extent;

@@ -41,16 +41,16 @@ constexpr int64_t kChunkElements = 8192;
 // The number of threads with which a multiprocessor hides the latency of its memory.
 constexpr int64_t kMultiprocessorThreads = 1024;
 constexpr int64_t kLineBytes = 128, kAccessBytes = 16;
-// Blocks of a multiprocessor that walk columns several times.
-constexpr int64_t kBlocksOfColumns = 4;
+// Blocks of a multiprocessor that walk the same several times, and share its memory.
+constexpr int64_t kMultiprocessorBlocks = 4;
 // Bytes that a multiprocessor loads at a time, so that its share of the memory's rate is used: this
 // rate times the latency of memory.
 constexpr int64_t kBytesInFlight = 32 << 10;
 
 // Whether the reduction is cut into chunks, because there are few threads and much to reduce.
-bool takes_chunks(const WalkFacts& facts, int64_t instances, int64_t per_instance,
-                  const Target& target, int64_t threads = kMostThreads) {
-  return facts.one_pass && instances * threads < 2 * target.cores * kMostThreads &&
+bool takes_chunks(bool one_pass, int64_t instances, int64_t per_instance, const Target& target,
+                  int64_t threads = kMostThreads) {
+  return one_pass && instances * threads < 2 * target.cores * kMostThreads &&
          per_instance >= 2 * kChunkElements;
 }
 // `units`: what cannot be cut further, of the whole.
@@ -58,15 +58,16 @@ int64_t count_chunks(int64_t instances, int64_t per_instance, int64_t units, con
   const int64_t wanted = ceil_power_of_two(8 * target.cores / std::max<int64_t>(instances, 1));
   return floor_power_of_two(std::min({wanted, kMostChunks, per_instance / kChunkElements, units}));
 }
-void chunk_walk(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts,
-                int64_t instances, int64_t per_instance, int64_t turn, const Target& target,
+void chunk_walk(Scheduled& out, const ReductionNest& nest, size_t walks, int64_t instances,
+                int64_t per_instance, int64_t turn, const Target& target,
                 int64_t threads = kMostThreads) {
-  if (!takes_chunks(facts, instances, per_instance, target, threads)) return;
+  if (!takes_chunks(nest.begins_with_walk && walks == 1, instances, per_instance, target, threads))
+    return;
   const size_t outermost = nest.walks[0].axes[0];
   const bool cut = count_loops(out.tree, out.tree.axes[outermost].name) > 1;
   const int64_t units = ceil_divide(planned_extent(out.tree, outermost), cut ? turn : 1);
   const int64_t chunks = count_chunks(instances, per_instance, units, target);
-  if (chunks > 1) out.try_take(ChunkStep{{out.tree.axes[outermost].name}, chunks, Combine::Phase});
+  if (chunks > 1) chunk_by_phase(out, out.tree.axes[outermost].name, chunks);
 }
 
 // --- Rows ---------------------------------------------------------------------------------------
@@ -225,7 +226,7 @@ bool folds_in_one_walk(const Scheduled& scheduled, const ReductionNest& nest,
     if (task->kind != LoopTask::Kind::Fold) return false;
   Scheduled merged = scheduled;
   const std::string& along = merged.tree.axes[facts.along].name;
-  merge_walks(merged, along);
+  merge_walks(merged, along, /*means=*/false);
   return nest.walks.size() > 1 && count_loops(merged.tree, along) == 1;
 }
 
@@ -340,7 +341,7 @@ Row choose_row(const Scheduled& scheduled, const ReductionNest& nest, const Walk
   }
   const int64_t aligned = out.vector, threads = out.along * out.cluster;
   const bool may_lead = single && out.along > kWarpThreads &&
-                        !takes_chunks(facts, facts.lines, facts.elements, target);
+                        !takes_chunks(facts.one_pass, facts.lines, facts.elements, target);
   out.vector = row_vector(facts, axis, threads, out.resident ? kept : 0, may_lead);
   const bool leads = out.vector > aligned;
   const int64_t unit = threads * out.vector;
@@ -401,8 +402,13 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
     deal_lines(out, lines, {});
   for (const TiledAxis& t : tiled)
     if (lines.empty() || rows == 1 || t.name != lines.back()) cut_walks(out, t.name, t.tile);
-  if (!row.resident) merge_walks(out, along);
-  chunk_walk(out, nest, facts, instances, facts.elements, outer.empty() ? row.tile : row.outer_tile,
+  size_t left = nest.walks.size();
+  if (!row.resident) {
+    const bool means = reads_far(out.tree, facts, rows, kMultiprocessorBlocks, target);
+    const size_t merges = outer.empty() ? 0 : merge_walks(out, outer, means);
+    left -= std::max(merges, merge_walks(out, along, means));
+  }
+  chunk_walk(out, nest, left, instances, facts.elements, outer.empty() ? row.tile : row.outer_tile,
              target);
   if (out.tree.phases.size() > 1) {
     const LoopAxis& chunk = out.tree.axes.back();
@@ -431,6 +437,7 @@ struct ColumnBlock {
   const LoopAxis& axis;
   int64_t vector, across, rows;  // columns of a thread, threads along columns and along rows
   int64_t instances;             // blocks that together have all columns
+  bool plain = true;             // whether a thread has registers for the loads of four turns
 };
 
 // The number of rows that a thread loads at a time.
@@ -448,23 +455,28 @@ int64_t turns_at_once(const LoopTree& tree, const WalkFacts& facts, const Column
   if (!facts.one_pass || loads != 1) return usual;  // more inputs would take too many registers
   const int64_t columns = block.across * block.vector, threads = block.across * block.rows;
   int64_t blocks = block.instances;
-  if (takes_chunks(facts, block.instances, facts.elements * columns, target, threads))
+  if (takes_chunks(facts.one_pass, block.instances, facts.elements * columns, target, threads))
     blocks *= count_chunks(block.instances, facts.elements * columns,
                            ceil_divide(facts.length, block.rows * usual), target);
   blocks = std::min(blocks, target.cores * kMultiprocessorThreads * 2 / threads);
   // Loads of two turns overlap; those of four are worth their registers where blocks are few.
   const int64_t bytes = blocks * threads * 2 * usual * block.vector * least;
-  return bytes < target.cores * kBytesInFlight ? 4 * usual : 2 * usual;
+  return block.plain && bytes < target.cores * kBytesInFlight ? 4 * usual : 2 * usual;
 }
 
 // Lanes are on columns. If the columns alone do not fill the machine, warps are on rows.
-void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts, size_t column,
+void tile_columns(Scheduled& out, const ReductionNest& nest, WalkFacts facts, size_t column,
                   const Target& target) {
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
+  const std::string lane = name(column), along = name(facts.along);
   const LoopAxis& axis = out.tree.axes[column];
   const int64_t extent = planned_extent(out.tree, column);
   int64_t vector = std::min<int64_t>(vector_along(facts.touched, axis), 4);
   while (vector > 1 && extent < kWarpThreads * vector) vector /= 2;
+  const bool means =
+      reads_far(out.tree, facts, kWarpThreads * vector, kMultiprocessorBlocks, target);
+  const bool follows = means && follows_means(out, nest, along);
+  facts.one_pass |= follows;
   const int64_t threads = ceil_divide(facts.lines, vector);
   const int64_t filling =
       ceil_power_of_two(ceil_divide(target.cores * kMultiprocessorThreads, threads));
@@ -479,20 +491,19 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
     if (access.stride(axis) == 1)
       column_bytes = std::min(column_bytes, static_cast<int64_t>(access.bytes));
   while (!facts.one_pass && across * vector * column_bytes > kLineBytes &&
-         facts.lines / (across * vector) < kBlocksOfColumns * target.cores)
+         facts.lines / (across * vector) < kMultiprocessorBlocks * target.cores)
     across /= 2;
   // If there are few columns, a warp takes several rows.
   const int64_t rows_of_warp = std::max<int64_t>(kWarpThreads / across, 1);
   const int64_t rows = warps * rows_of_warp;
   const int64_t instances = ceil_divide(facts.lines, across * vector);
   const int64_t deep =
-      turns_at_once(out.tree, facts, {axis, vector, across, rows, instances}, target);
+      turns_at_once(out.tree, facts, {axis, vector, across, rows, instances, !follows}, target);
   const int64_t registers = std::min(deep, ceil_power_of_two(ceil_divide(facts.length, rows)));
   const int64_t tile = rows * registers;
 
   std::vector<std::string> lines;
   for (const size_t line : nest.lines) lines.push_back(name(line));
-  const std::string lane = name(column), along = name(facts.along);
   std::vector<Digit> of_lanes = threads_along(1, across);
   if (vector > 1) of_lanes.push_back({Resource::Register, 1, vector});
   std::vector<Digit> of_rows = digits({{Resource::Register, vector, registers}});
@@ -501,8 +512,8 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
 
   deal_lines(out, lines, {{lane, across * vector}});
   if (tile > 1) cut_walks(out, along, tile);
-  merge_walks(out, along);
-  chunk_walk(out, nest, facts, instances, facts.elements * across * vector, tile, target,
+  const size_t left = nest.walks.size() - merge_walks(out, along, means);
+  chunk_walk(out, nest, left, instances, facts.elements * across * vector, tile, target,
              across * rows);
   if (tile > 1) part_walks(out, along, tile);
   if (out.tree.phases.size() > 1) {

@@ -1,7 +1,9 @@
 #include "compiler/loops/steps/chunk.h"
 
 #include <algorithm>
+#include <map>
 
+#include "compiler/loops/steps/means.h"
 #include "compiler/loops/text.h"
 #include "ir/support/text.h"
 #include "ir/target/target.h"
@@ -76,7 +78,7 @@ std::optional<Refusal> refuse_states(const LoopTree& tree, const Loop& loop, Com
     carries = true;
     const std::string& name = tree.values[task.target].name;
     const bool combines = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot;
-    if (!combines || task.combine != Combine::None)
+    if (!combines || task.combine != Combine::None || (task.shifts && how != Combine::Phase))
       refusal = Refusal{&codes::kIsState, fmt::format("the parts of %{} cannot be combined", name),
                         "chunk a loop with folds or dots that are not chunked yet; `phase` "
                         "combines one scan too"};
@@ -242,7 +244,7 @@ LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
   return out;
 }
 
-// Whether a second phase can fold what the loop carries: sums without a rescale, and nothing stands
+// Whether a second phase can fold what the loop carries: sums without a ratio, and nothing stands
 // before the loop. Stores in the loop read none of the sums and stay with their chunk.
 bool folds_by_phase(const LoopTree& tree, const ItemPlace& place, Combine how) {
   const Loop& loop = loop_at(tree, place);
@@ -250,10 +252,152 @@ bool folds_by_phase(const LoopTree& tree, const ItemPlace& place, Combine how) {
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
     if (!task.makes_value()) return;
     const bool sums = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot;
-    out = out && sums && !task.rescale && is_over(task, loop);
+    out = out && sums && (!task.rescale || task.shifts) && is_over(task, loop);
   });
   return out;
 }
+
+bool reads(const LoopBody& body, size_t value) {
+  return std::ranges::any_of(body.steps, [&](const LoopStep& s) {
+    return s.kind == LoopStep::Kind::Read && s.source == value;
+  });
+}
+
+// The sums of one chunk after another, each in a workspace, and how a phase combines them.
+class ChunkFolds {
+ public:
+  ChunkFolds(LoopTree& out, const Loop& loop, size_t chunk, const LoopRegion& rest)
+      : out_(out), chunk_(chunk) {
+    const Expr end = out.axes[loop.levels[0].axis].extent;
+    axis_ = loop.levels[0].axis;
+    length_ = min(loop.bounds->second, end) - min(loop.bounds->first, end);
+    for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+      if (task.makes_value()) tasks_.push_back(task);
+    });
+    for (const LoopTask& task : tasks_) {
+      bool later = false;
+      for_each_task(rest, [&](const LoopTask& reader, const auto&) {
+        later = later || reads(reader.body, task.target);
+      });
+      const bool followed = later || is_followed(task.target, /*before=*/false);
+      const bool parts_only = !followed && is_followed(task.target, /*before=*/true);
+      if (later || !counts(task)) add_part(task, parts_only);
+      if (!parts_only) totals_.insert(task.target);
+    }
+  }
+
+  // The tasks of the loop, whose sums are those of a chunk.
+  void make_parts(LoopRegion& region) const {
+    const auto rename = [&](LoopBody& body) {
+      for (LoopStep& s : body.steps)
+        if (s.kind == LoopStep::Kind::Read && parts_.contains(s.source)) read_part(s);
+    };
+    change_tasks(region, [&](LoopTask& task) {
+      rename(task.body);
+      if (task.rescale) rename(*task.rescale);
+      if (const auto part = parts_.find(task.target); task.makes_value() && part != parts_.end())
+        task.target = part->second;
+    });
+  }
+
+  // Chunks are combined in order. What follows a mean is brought to that of all chunks.
+  LoopRegion folds() const {
+    LoopRegion out;
+    for (const LoopTask& task : tasks_) {
+      if (!totals_.contains(task.target) || !parts_.contains(task.target)) continue;
+      LoopTask fold;
+      fold.kind = LoopTask::Kind::Fold;
+      fold.target = task.target;
+      fold.over = {chunk_};
+      fold.monoid = task.kind == LoopTask::Kind::Dot ? Monoid::Sum : task.monoid;
+      fold.location = task.location;
+      const DType dtype = out_.values[parts_.at(task.target)].dtype;
+      if (task.rescale) fold.body = shift(task);
+      LoopStep own{.kind = LoopStep::Kind::Read, .dtype = dtype, .source = task.target};
+      for (const size_t axis : out_.values[task.target].axes)
+        own.at.push_back(out_.axes[axis].index());
+      read_part(own);
+      std::vector<LoopStep>& steps = fold.body.steps;
+      steps.push_back(std::move(own));
+      auto result = static_cast<uint32_t>(steps.size() - 1);
+      if (task.rescale) {
+        steps.push_back({.dtype = dtype,
+                         .op = ElementwiseOp::add,
+                         .arguments = {result, fold.body.results[0]}});
+        ++result;
+      }
+      fold.body.results = {result};
+      remove_dead_steps(fold.body);
+      out.emplace_back(std::move(fold));
+    }
+    return out;
+  }
+
+ private:
+  // Whether a shift reads a value, or what it was before.
+  bool is_followed(size_t value, bool before) const {
+    return std::ranges::any_of(tasks_, [&](const LoopTask& task) {
+      return task.rescale && std::ranges::any_of(task.rescale->steps, [&](const LoopStep& s) {
+               return s.kind == LoopStep::Kind::Read && s.source == value && s.before == before;
+             });
+    });
+  }
+
+  void add_part(const LoopTask& task, bool parts_only) {
+    const LoopValue made = out_.values[task.target];
+    LoopValue part{.name = unused_value(out_, made.name + "_part"),
+                   .dtype = compute_type(body_dtype(task)),
+                   .axes = {chunk_},
+                   .storage = Storage::Workspace};
+    part.axes.insert(part.axes.end(), made.axes.begin(), made.axes.end());
+    parts_[task.target] = parts_only ? task.target : out_.values.size();
+    if (parts_only)
+      out_.values[task.target] = std::move(part);
+    else
+      out_.values.push_back(std::move(part));
+  }
+  void read_part(LoopStep& s) const {
+    s.source = parts_.at(s.source);
+    s.at.insert(s.at.begin(), out_.axes[chunk_].index());
+  }
+
+  // How far the sum of a chunk moves: of what follows the mean of the chunk, the value before is
+  // that of the chunk.
+  LoopBody shift(const LoopTask& task) const {
+    LoopBody body = *task.rescale;
+    for (const LoopTask& other : tasks_) {
+      if (parts_.contains(other.target)) continue;
+      // What counts terms is known without being counted.
+      Expr all = 1, here = 1;
+      for (const size_t axis : other.over) {
+        all *= out_.axes[axis].extent;
+        here *= axis == axis_ ? length_ : out_.axes[axis].extent;
+      }
+      replace_reads(body, other.target, [&](uint32_t own) {
+        const LoopStep read = body.steps[own];
+        body.steps.push_back(
+            {.kind = LoopStep::Kind::Index, .dtype = DType::I64, .at = {read.before ? here : all}});
+        const auto index = static_cast<uint32_t>(body.steps.size() - 1);
+        body.steps.push_back(
+            {.dtype = read.dtype, .op = ElementwiseOp::convert, .arguments = {index}});
+        return index + 1;
+      });
+    }
+    for (LoopStep& s : body.steps)
+      if (s.kind == LoopStep::Kind::Read && s.before && parts_.contains(s.source)) {
+        s.before = false;
+        read_part(s);
+      }
+    return body;
+  }
+
+  LoopTree& out_;
+  size_t chunk_, axis_ = 0;
+  Expr length_;  // of a chunk, in indices of its axis
+  std::vector<LoopTask> tasks_;
+  std::map<size_t, size_t> parts_;  // by value
+  std::set<size_t> totals_;         // values of which more than parts are needed
+};
 
 // Makes two phases: every chunk is folded into a workspace, and then the chunks are combined before
 // what follows the loop. `place` is that of the loop, inside the loop on grid that has the chunks.
@@ -264,29 +408,9 @@ LoopTree fold_chunks(LoopTree out, const ItemPlace& place, size_t chunk) {
   LoopRegion rest(std::make_move_iterator(region.begin() + 1),
                   std::make_move_iterator(region.end()));
   region.erase(region.begin() + 1, region.end());
-  LoopRegion folds;
-  change_tasks(region, [&](LoopTask& task) {
-    if (!task.makes_value()) return;
-    const LoopValue made = out.values[task.target];
-    LoopValue part{.name = unused_value(out, made.name + "_part"),
-                   .dtype = compute_type(body_dtype(task)),
-                   .axes = {chunk},
-                   .storage = Storage::Workspace};
-    part.axes.insert(part.axes.end(), made.axes.begin(), made.axes.end());
-    LoopTask fold;
-    fold.kind = LoopTask::Kind::Fold;
-    fold.target = task.target;
-    fold.over = {chunk};
-    fold.monoid = task.kind == LoopTask::Kind::Dot ? Monoid::Sum : task.monoid;
-    fold.location = task.location;
-    LoopStep read{.kind = LoopStep::Kind::Read, .dtype = part.dtype, .source = out.values.size()};
-    for (const size_t axis : part.axes) read.at.push_back(out.axes[axis].index());
-    fold.body.steps = {std::move(read)};
-    fold.body.results = {0};
-    folds.emplace_back(std::move(fold));
-    task.target = out.values.size();
-    out.values.push_back(std::move(part));
-  });
+  const ChunkFolds chunks(out, loop_at(out, place), chunk, rest);
+  chunks.make_parts(region);
+  LoopRegion folds = chunks.folds();
   folds.insert(folds.end(), std::make_move_iterator(rest.begin()),
                std::make_move_iterator(rest.end()));
   if (second.levels.empty()) {

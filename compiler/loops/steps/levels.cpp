@@ -236,7 +236,9 @@ LoopTree take(LoopTree tree, const WholeStep& step) {
     });
   for (LoopRegion& phase : tree.phases)
     change_tasks(phase, [&](LoopTask& task) {
-      if (!carried.contains(&task)) task.rescale.reset();
+      if (carried.contains(&task)) return;
+      task.rescale.reset();
+      task.shifts = false;
     });
   return tree;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/loops/steps/means.h"
 #include "compiler/loops/text.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/text.h"
@@ -208,6 +209,7 @@ LoopBody ratio(const LoopTree& tree, size_t y, const Dependence& dependence) {
 struct Merging {
   std::optional<Refusal> refusal = {};
   std::map<size_t, LoopBody> ratios = {};  // ratios of sums in the second loop, by value
+  std::map<size_t, size_t> means = {};     // sums in the second loop that follow the mean of a sum
 };
 
 class Merger {
@@ -259,10 +261,14 @@ class Merger {
             out.refusal = needs_final(s.source, task);
       if (follows.empty() || out.refusal) return;
       const size_t y = *follows.begin();
-      if (!is_running_extreme(y)) {
+      const bool sums = is_running(y, {Monoid::Sum});
+      if ((!sums && !is_running(y, {Monoid::Max, Monoid::Min})) ||
+          (sums && task.kind != LoopTask::Kind::Fold)) {
         out.refusal = needs_final(y, task);
       } else if (follows.size() > 1) {
         out.refusal = not_separable(task, "it reads two running values");
+      } else if (sums) {
+        follow(task, inside, y, out);
       } else if (task.kind == LoopTask::Kind::Compute) {
         running[task.target] = y;
       } else if (task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot) {
@@ -300,42 +306,52 @@ class Merger {
   }
 
   // Whether loops inside the merged loop change a state more than once in a turn.
-  static bool over_inside(const LoopTask& task, const std::vector<const Loop*>& inside) {
-    return std::any_of(task.over.begin(), task.over.end(),
-                       [&](size_t axis) { return is_cut(inside, axis); });
+  bool over_inside(const LoopTask& task, const std::vector<const Loop*>& inside) const {
+    return std::ranges::any_of(inside, [&](const Loop* loop) {
+      return std::ranges::any_of(loop->levels, [&](const LoopLevel& level) {
+        return contains(task.over, level.axis) &&
+               !is_one_turn(tree_.axes[level.axis].extent, level.turn);
+      });
+    });
+  }
+  bool over_merged(const LoopTask& task) const {
+    return std::ranges::all_of(
+        first_.levels, [&](const LoopLevel& level) { return contains(task.over, level.axis); });
   }
 
-  bool is_running_extreme(size_t value) const {
+  bool is_running(size_t value, std::initializer_list<Monoid> monoids) const {
     const LoopTask& maker = *makers_.at(value);
     if (over_inside(maker, inside_.at(value))) return false;
     const bool over =
         std::any_of(first_.levels.begin(), first_.levels.end(),
                     [&](const LoopLevel& level) { return contains(maker.over, level.axis); });
     return maker.kind == LoopTask::Kind::Fold && over && !maker.rescale &&
-           maker.combine == Combine::None &&
-           (maker.monoid == Monoid::Max || maker.monoid == Monoid::Min);
+           maker.combine == Combine::None && std::ranges::count(monoids, maker.monoid) > 0;
+  }
+
+  // Why a task cannot follow the running value y by itself.
+  std::optional<std::string> unfit(const LoopTask& task, const std::vector<const Loop*>& inside,
+                                   size_t y) const {
+    const LoopValue& value = tree_.values[task.target];
+    const bool sums = task.kind == LoopTask::Kind::Dot || task.monoid == Monoid::Sum;
+    if (!sums || !over_merged(task) || over_inside(task, inside))
+      return "only a sum over the merged loop itself can be rescaled";
+    if (task.rescale || task.combine != Combine::None) return "it is already rescaled or combined";
+    if (body_dtype(task) != compute_type(tree_.values[y].dtype))
+      return "its dtype is not that of the running value";
+    // The ratio is one number for each element of the state.
+    for (const size_t axis : tree_.values[y].axes)
+      if (!contains(value.axes, axis))
+        return "the running value has an axis that the sum does not have";
+    if (!reads_own(task, y))
+      return "the running value is read at an index other than the sum's own";
+    return std::nullopt;
   }
 
   void separate(const LoopTask& task, const std::vector<const Loop*>& inside, size_t y,
                 Merging& out) const {
-    const LoopValue& value = tree_.values[task.target];
-    const bool sums = task.kind == LoopTask::Kind::Dot || task.monoid == Monoid::Sum;
-    const bool over =
-        std::all_of(first_.levels.begin(), first_.levels.end(),
-                    [&](const LoopLevel& level) { return contains(task.over, level.axis); });
     const auto refuse = [&](std::string why) { out.refusal = not_separable(task, std::move(why)); };
-    if (!sums || !over || over_inside(task, inside))
-      return refuse("only a sum over the merged loop itself can be rescaled");
-    if (task.rescale || task.combine != Combine::None)
-      return refuse("it is already rescaled or combined");
-    if (body_dtype(task) != compute_type(tree_.values[y].dtype))
-      return refuse("its dtype is not that of the running value");
-    // The ratio must be one number for each element of the state.
-    for (const size_t axis : tree_.values[y].axes)
-      if (!contains(value.axes, axis))
-        return refuse("the running value has an axis that the sum does not have");
-    if (!reads_own(task, y))
-      return refuse("the running value is read at an index other than the sum's own");
+    if (auto why = unfit(task, inside, y)) return refuse(*std::move(why));
     const Separation separation(tree_, y, computed_);
     std::optional<Dependence> found;
     for (const uint32_t result : task.body.results) {
@@ -347,6 +363,20 @@ class Merger {
             "its body is not a product of a factor with the running value and a factor without it");
     }
     out.ratios.emplace(task.target, ratio(tree_, y, found.value()));
+  }
+
+  // The terms of a sum that follows a mean are rounded with the mean of those before them.
+  void follow(const LoopTask& task, const std::vector<const Loop*>& inside, size_t y,
+              Merging& out) const {
+    const auto refuse = [&](std::string why) { out.refusal = not_separable(task, std::move(why)); };
+    if (auto why = unfit(task, inside, y)) return refuse(*std::move(why));
+    const LoopTask& sum = *makers_.at(y);
+    if (sum.over != task.over || tree_.values[y].dtype != body_dtype(task))
+      return refuse("the mean is one of other terms, or is rounded before it is read");
+    if (!task.unrounded) return refuse("its terms must be rounded as they are written");
+    const auto followed = follow_mean(tree_, sum, task, y);
+    if (const auto* why = std::get_if<std::string>(&followed)) return refuse(*why);
+    out.means.emplace(task.target, y);
   }
 
   // Whether the task reads y, also through computed values, only at the indices of its own state.
@@ -452,7 +482,7 @@ LoopTree take(const LoopTree& tree, const MergeStep& step) {
   LoopTree out = tree;
   const ItemPlace place = find_loop(tree, step.first).value();
   const ItemPlace other = find_loop(tree, step.second).value();
-  auto ratios = Merger(tree, loop_at(tree, place), loop_at(tree, other)).run().ratios;
+  auto [refusal, ratios, means] = Merger(tree, loop_at(tree, place), loop_at(tree, other)).run();
   Loop& first = loop_at(out, place);
   Loop second = std::move(loop_at(out, other));
   change_tasks(second.body, [&](LoopTask& task) {
@@ -464,6 +494,7 @@ LoopTree take(const LoopTree& tree, const MergeStep& step) {
                     std::make_move_iterator(second.body.end()));
   LoopRegion& region = region_of(out, other);
   region.erase(region.begin() + static_cast<std::ptrdiff_t>(other.items.back()));
+  for (const auto& [value, of] : means) make_follow(out, loop_at(out, place), value, of);
   return out;
 }
 

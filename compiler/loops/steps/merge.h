@@ -7,7 +7,8 @@ namespace braze {
 
 /// `merge l k`: k, which stands directly after l and has the same turns, becomes a part of l. A sum
 /// in k that reads the final value of a maximum or minimum in l follows its running value instead,
-/// if the online rule can separate it.
+/// if the online rule can separate it. One that reads the mean of a sum in l follows the running
+/// mean, if it is a polynomial in it (means.h).
 struct MergeStep {
   static constexpr std::string_view kName = "merge";
   LoopName first, second;
