@@ -766,8 +766,32 @@ class Walk {
     if (parts->second.empty()) partial_.erase(id);
   }
 
+  /// A gradient is linear in the gradient that it comes from, so parts need not be summed up over
+  /// the devices here: they go on to the operand where that has no more elements. The gradient of a
+  /// bias is first a sum over the rows that it was added to, and then one over the devices.
+  void hand_on(NodeId id) {
+    const Node node = graph_[id];
+    if (!partial_.contains(id) || node.as<CollectiveOp>()) return;
+    if (const MapOp* map = node.as<MapOp>(); map && info(map->op).through_body) return;
+    std::vector<bool> wanted;
+    for (const NodeId operand : node.operands) wanted.push_back(carries_[operand.index]);
+    if (std::ranges::count(wanted, true) != 1) return;
+    const auto i = static_cast<size_t>(std::ranges::find(wanted, true) - wanted.begin());
+    // It varies as the node does, or those who share it have more to sum up.
+    if (!without(varying_.of(id), varying_.of(node.operands[i])).empty()) return;
+    const TensorType& type = graph_[node.operands[i]].type;
+    if (type.dtype != node.type.dtype ||
+        !proves_at_most(type.shape.numel(), node.type.shape.numel()))
+      return;
+    const auto parts = partial_.extract(id);
+    for (const auto& [axes, part] : parts.mapped())
+      if (const NodeId on = Backward(graph_, id, part).operands(wanted)[i])
+        add(node.operands[i], on, axes, node.location);
+  }
+
   void visit(NodeId id) {
     scatter(id);
+    hand_on(id);
     settle(id);
     const auto gradient = gradients_.find(id);
     if (gradient == gradients_.end()) return;
