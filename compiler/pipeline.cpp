@@ -322,7 +322,10 @@ Launches launches_of(const LoopForms& forms, std::vector<CompiledFusion>& compil
   std::vector<std::string> texts;
   for (const CompiledFusion& fusion : compiled) {
     keys.push_back(key_of(fusion));
-    texts.push_back(options.fuse ? keys.back().text : "");
+    const bool is_kernel = !keys.back().text.empty();
+    texts.push_back(!options.fuse ? ""
+                    : is_kernel   ? keys.back().text
+                                  : collective_key(forms.graph(), fusion.fusion.nodes.front()));
   }
   Launches out{launch_order(forms, compiled, texts, updates, target), {}};
   std::unordered_map<std::string_view, size_t> first;  // by the text of a key: its first fusion
@@ -340,7 +343,7 @@ Launches launches_of(const LoopForms& forms, std::vector<CompiledFusion>& compil
     const std::string& key = keys[members.front()].text;
     const std::string& code = target.simulated ? fusion.name : key;
     out.codes.push_back(key.empty() ? "" : fmt::format("{}members {}", code, members.size()));
-    if (members.size() == 1) continue;
+    if (members.size() == 1 || key.empty()) continue;
     fusion.kernel = joined(std::move(fusion.kernel), members.size());
     check_after(fusion.kernel, "joining");
   }

@@ -63,6 +63,7 @@ class Search {
         siblings_(siblings),
         kernels_(forms, live_, roots_with_remade()) {
     for (size_t k = 0; k < kernels_.size(); ++k) measure(kernels_[k]);
+    note_exchanges();
   }
 
   void run() {
@@ -480,6 +481,11 @@ class Search {
     measure(merged, &detail);
     if (merged.refusal) return {{}, merged.refusal, detail, 0};
     const double saving = apart.seconds - merged.cost.seconds;
+    if (saving < target_.link_seconds && delays_collective(merged.fusion)) {
+      detail =
+          fmt::format("saves {:.3g} us, waits {:.3g} us", saving * 1e6, target_.link_seconds * 1e6);
+      return {{}, &reasons::kDelaysCollective, detail, 0};
+    }
     if (saving > 0 || !options_.by_cost) return {std::move(merged), nullptr, {}, saving};
     detail = fmt::format("apart {:.3g} us, fused {:.3g} us", apart.seconds * 1e6,
                          merged.cost.seconds * 1e6);
@@ -491,6 +497,32 @@ class Search {
                          : &reasons::kCost,
             detail,
             saving};
+  }
+
+  // Whether some result of the kernel is needed by a collective before all that the kernel reads is
+  // there.
+  bool delays_collective(const Fusion& fusion) const {
+    if (exchanges_.empty()) return false;
+    uint32_t most = 0;
+    for (const NodeId input : fusion.inputs) most = std::max(most, exchanges_[input.index]);
+    return std::ranges::any_of(fusion.outputs,
+                               [&](NodeId output) { return needed_at_[output.index] < most; });
+  }
+  void note_exchanges() {
+    if (graph_.mesh_axes().empty()) return;
+    exchanges_.assign(graph_.size(), 0);
+    needed_at_.assign(graph_.size(), UINT32_MAX);
+    const auto sends = [&](size_t i) { return live_[i] && is_collective(forms_, NodeId(i)); };
+    for (size_t i = 0; i < graph_.size(); ++i)
+      for (const NodeId operand : graph_[NodeId(i)].operands)
+        exchanges_[i] = std::max(exchanges_[i], exchanges_[operand.index] + sends(i));
+    for (size_t i = graph_.size(); i-- > 0;) {
+      if (!live_[i]) continue;
+      for (const NodeId operand : graph_[NodeId(i)].operands) {
+        uint32_t& needed = needed_at_[operand.index];
+        needed = std::min(needed, sends(i) ? exchanges_[operand.index] : needed_at_[i]);
+      }
+    }
   }
 
   // The kernels of a cascade: those between `dot` and the dots from which its factors are made, the
@@ -692,6 +724,9 @@ class Search {
   Prices& prices_;
   double siblings_;
   size_t tried_ = 0;
+  // Of a node: the most collectives on a way to it, and how many come before the first one that
+  // needs it. Both are empty without a mesh.
+  std::vector<uint32_t> exchanges_, needed_at_;
   std::vector<std::vector<NodeId>> groups_;  // roots of each kernel that computes values again
   KernelGraph kernels_;
   std::map<Pair, Merge> refused_;  // verdicts on neighbours that remain apart

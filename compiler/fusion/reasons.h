@@ -57,6 +57,9 @@ inline constexpr Code kParallelism{
 inline constexpr Code kCost{
     "cost", ErrorKind::Unsupported,
     "The fused kernel is estimated to be slower than the two kernels apart."};
+inline constexpr Code kDelaysCollective{
+    "delays-collective", ErrorKind::Unsupported,
+    "As one kernel, the two would make a collective wait for another one that it does not need."};
 inline constexpr Code kNotAsked{"not-asked", ErrorKind::Unsupported,
                                 "Fusion is switched off for this compilation."};
 // Edges that are not between kernels.

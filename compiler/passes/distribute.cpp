@@ -9,6 +9,7 @@
 #include "ir/graph/build.h"
 #include "ir/graph/loop_form.h"
 #include "ir/graph/rewrite.h"
+#include "ir/ops/exchange.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -612,10 +613,7 @@ class Distributor {
     if (out.size() == before) return made;  // an equal collective exists already
     const Node& node = graph_[of];
     const Expr all = type.shape.numel() * Expr(static_cast<int64_t>(size_of(type.dtype)));
-    const Expr others = Expr(op.axis.size - 1);
-    Expr bytes = floordiv(all * others, op.axis.size);
-    if (op.kind == CollectiveKind::AllReduce) bytes = floordiv(all * others * 2, op.axis.size);
-    if (op.kind == CollectiveKind::AllGather) bytes = all * others;
+    Expr bytes = received_bytes(op.kind, op.axis.size, all);
     std::string text = fmt::format("{}, {} on each device", op_name(node.op), type.to_string());
     if (node.location) text += ", at " + node.location.to_string();
     result_.collectives.push_back({&reason, std::move(op), std::move(bytes), std::move(text)});

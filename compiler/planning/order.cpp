@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ir/kernel/verify.h"
+#include "ir/ops/exchange.h"
 #include "ir/support/text.h"
 #include "ir/target/occupancy.h"
 
@@ -20,6 +21,9 @@ constexpr double kMoreMemory = 0.125;
 // A kernel that runs for less than this many times the price of a launch is worth joining to
 // others, even if it fills the machine.
 constexpr double kShortRun = 4;
+// A bucket of collectives is full when its bytes take so many times its latency: what more members
+// could save is a small part then, and what waits for them is not.
+constexpr double kFullBucket = 4;
 // After this many kernels that cannot be joined to the first, no more are tried.
 constexpr int kMostRefusals = 32;
 
@@ -78,12 +82,14 @@ class Order {
     std::map<std::string_view, std::vector<size_t>> equal;
     std::vector<std::string_view> keys;
     for (const size_t k : order) {
-      if (keys_[k].empty() || !is_worth_joining(k)) continue;
+      if (keys_[k].empty() || collective(k) || !is_worth_joining(k)) continue;
       std::vector<size_t>& list = equal[keys_[k]];
       if (list.empty()) keys.emplace_back(keys_[k]);
       list.push_back(k);
     }
     for (const std::string_view key : keys) join_all(std::move(equal[key]));
+    put_last(order);
+    fill_buckets(order);
     std::vector<std::vector<size_t>> launches(order.size());
     for (const size_t k : order) launches[place_[k] - kFirst].push_back(k);
     std::erase_if(launches, [](const auto& launch) { return launch.empty(); });
@@ -146,6 +152,68 @@ class Order {
     }
   }
 
+  // --- Buckets --------------------------------------------------------------------------------
+
+  const CollectiveOp* collective(size_t k) const {
+    return graph_[fusions_[k].fusion.nodes.front()].as<CollectiveOp>();
+  }
+
+  // The bytes of `k` take so long, without the latency.
+  double transfer_seconds(size_t k) const {
+    const CollectiveOp& op = *collective(k);
+    const TensorType& type = graph_[fusions_[k].fusion.nodes.front()].type;
+    const Expr bytes = type.shape.numel() * Expr(static_cast<int64_t>(size_of(type.dtype)));
+    return most(received_bytes(op.kind, op.axis.size, bytes)) / target_.link_bytes_per_second;
+  }
+
+  // What needs a collective, and is needed by none, comes last. Before, it would only wait, and
+  // keep collectives from being done at once.
+  void put_last(std::vector<size_t> order) {
+    if (std::ranges::none_of(order, [&](size_t k) { return collective(k) != nullptr; })) return;
+    std::ranges::stable_sort(order, {}, [&](size_t k) { return place_[k]; });
+    std::vector<bool> waits(order.size());
+    for (const size_t k : order)
+      for (const size_t needed : needs_[k])
+        if (collective(needed) || waits[needed]) waits[k] = true;
+    std::vector<bool> stays(order.size() + kFirst);  // by place
+    for (auto k = order.rbegin(); k != order.rend(); ++k) {
+      const auto is_before = [&](size_t user) { return stays[place_[user]]; };
+      if (collective(*k) || !waits[*k] || std::ranges::any_of(users_[*k], is_before))
+        stays[place_[*k]] = true;
+    }
+    const std::vector<size_t> before = place_;
+    for (size_t& place : place_)
+      if (!stays[place]) place += order.size();
+    std::vector<size_t> used = place_;
+    std::ranges::sort(used);
+    used.erase(std::ranges::unique(used).begin(), used.end());
+    for (size_t& place : place_)
+      place = kFirst + static_cast<size_t>(std::ranges::lower_bound(used, place) - used.begin());
+    if (peak() > most_bytes_) place_ = before;
+  }
+
+  // Collectives of one key follow each other into one bucket until it is full, or until the next
+  // one cannot be done at a place at which all of them can: who needs one of them comes first.
+  void fill_buckets(const std::vector<size_t>& order) {
+    std::vector<size_t> all;
+    for (const size_t k : order)
+      if (collective(k) && !keys_[k].empty()) all.push_back(k);
+    std::ranges::stable_sort(all, {}, [&](size_t k) { return place_[k]; });
+    struct Bucket {
+      std::vector<size_t> members = {};
+      double seconds = 0;
+    };
+    std::map<std::string_view, Bucket> open;
+    for (const size_t k : all) {
+      Bucket& bucket = open[keys_[k]];
+      bucket.members.push_back(k);
+      if (bucket.members.size() > 1 && !(common_place(bucket.members) && join(bucket.members)))
+        bucket = {{k}};
+      bucket.seconds += transfer_seconds(k);
+      if (bucket.seconds >= kFullBucket * target_.link_seconds) bucket = {};
+    }
+  }
+
   // The last place of a member that comes after everything that any member needs, and before
   // everything that needs any member. If there is one, no fusion between two members depends on the
   // one and is needed by the other.
@@ -193,6 +261,8 @@ class Order {
     double bytes = 0;
     size_t writer = 0;
     std::vector<size_t> readers = {};
+    std::optional<size_t> sent_by = {};  // the collective whose operand it is
+    bool is_received = false;            // the result of a collective
   };
 
   void note_values() {
@@ -201,6 +271,7 @@ class Order {
       for (NodeId node : fusions_[k].fusion.outputs) {
         found[node.index] = lives_.size();
         lives_.push_back({bytes_of(graph_[node].type), k});
+        lives_.back().is_received = collective(k) != nullptr;
       }
       for (const Memory& memory : fusions_[k].kernel.memories)
         if (memory.space == MemorySpace::Workspace)
@@ -208,22 +279,41 @@ class Order {
     }
     for (size_t k = 0; k < fusions_.size(); ++k)
       for (NodeId node : fusions_[k].fusion.inputs)
-        if (const auto life = found.find(node.index); life != found.end())
+        if (const auto life = found.find(node.index); life != found.end()) {
           lives_[life->second].readers.push_back(k);
+          if (collective(k)) lives_[life->second].sent_by = k;
+        }
     // Results have their own memory during the whole call.
     for (const GraphOutput& output : graph_.outputs())
       if (const auto life = found.find(output.node.index); life != found.end())
         lives_[life->second].bytes = 0;
   }
 
-  // The most bytes that are alive at one place.
+  // The most bytes that are alive at one place. The operands of a bucket are one piece of memory,
+  // which is there before the first of them is written; its results are another, which is there
+  // until the last has been read.
   double peak() const {
     std::vector<double> change(fusions_.size() + kFirst + 1);
-    for (const Life& life : lives_) {
+    std::vector<size_t> begins(change.size(), SIZE_MAX), ends(change.size(), 0);  // of buckets
+    const auto last_of = [&](const Life& life) {
       size_t last = place_[life.writer];
       for (const size_t reader : life.readers) last = std::max(last, place_[reader]);
-      change[place_[life.writer]] += life.bytes;
-      change[last + 1] -= life.bytes;
+      return last;
+    };
+    for (const Life& life : lives_) {
+      if (life.sent_by) {
+        size_t& begin = begins[place_[*life.sent_by]];
+        begin = std::min(begin, place_[life.writer]);
+      }
+      if (life.is_received) {
+        size_t& end = ends[place_[life.writer]];
+        end = std::max(end, last_of(life));
+      }
+    }
+    for (const Life& life : lives_) {
+      const size_t writer = place_[life.writer];
+      change[life.sent_by ? begins[place_[*life.sent_by]] : writer] += life.bytes;
+      change[(life.is_received ? ends[writer] : last_of(life)) + 1] -= life.bytes;
     }
     double alive = 0, most_alive = 0;
     for (const double bytes : change) most_alive = std::max(most_alive, alive += bytes);
@@ -247,6 +337,13 @@ std::vector<std::vector<size_t>> launch_order(const LoopForms& forms,
                                               const std::vector<std::string>& keys,
                                               const Updates& updates, const Target& target) {
   return Order(forms, fusions, keys, updates, target).run();
+}
+
+std::string collective_key(const Graph& graph, NodeId node) {
+  const auto* op = graph[node].as<CollectiveOp>();
+  if (!op || op->kind != CollectiveKind::AllReduce) return {};
+  return fmt::format("{} {} over {} of {}", name(op->kind), name(op->monoid), op->axis.name,
+                     name(graph[node].type.dtype));
 }
 
 Kernel joined(Kernel kernel, size_t members) {

@@ -4,6 +4,12 @@
 // one value, updates of many tensors. Each of them may be too small for the machine. Those that do
 // not depend on each other become members of one launch, which runs one kernel for several sets of
 // memories (languages.md, section 4.1: `members`). No bit of a result depends on it.
+//
+// All_reduces of one kind become members of one launch too: each has a latency, besides what its
+// bytes take. The planner puts their operands one behind another, where the kernels write them, and
+// their results likewise, so that together they are one all_reduce. Between GPUs the bits of a sum
+// depend on where in such a bucket it stands, so the buckets are decided here, from the graph and
+// the Target, and are a part of the Program.
 #pragma once
 
 #include <string>
@@ -14,12 +20,16 @@
 namespace braze {
 
 /// The fusions of each launch, in an order in which the launches can run. All fusions of a launch
-/// have equal keys, and all of their kernels are equal except for names. A fusion whose key is
-/// empty is alone. `fusions` must be in an order in which they can run.
+/// have equal keys: either their kernels are equal except for names, or they are collectives that
+/// differ only in size (collective_key). A fusion whose key is empty is alone. `fusions` must be in
+/// an order in which they can run.
 std::vector<std::vector<size_t>> launch_order(const LoopForms& forms,
                                               const std::vector<CompiledFusion>& fusions,
                                               const std::vector<std::string>& keys,
                                               const Updates& updates, const Target& target);
+
+/// Says of an all_reduce which others can join it; empty for other nodes.
+std::string collective_key(const Graph& graph, NodeId node);
 
 /// Makes one kernel with this number of members, under a new name.
 Kernel joined(Kernel kernel, size_t members);

@@ -5,13 +5,13 @@
 #include <map>
 #include <set>
 
+#include "ir/program/arena.h"
+#include "ir/program/exchanges.h"
 #include "ir/support/text.h"
 
 namespace braze {
 
 namespace {
-
-constexpr int64_t kArenaAlignment = 64;
 
 Expr bytes_of(const TensorType& type) {
   return type.shape.numel() * Expr(static_cast<int64_t>(size_of(type.dtype)));
@@ -190,7 +190,7 @@ class Planner {
   void add_launch(const std::vector<size_t>& members) {
     const CompiledFusion& compiled = fusions_[members.front()];
     const NodeId first = compiled.fusion.nodes.front();
-    if (const auto* op = graph_[first].as<CollectiveOp>()) return add_collective(first, *op);
+    if (const auto* op = graph_[first].as<CollectiveOp>()) return add_collective(members, *op);
     Launch launch;
     launch.artifact = artifact_of(compiled.code);
     for (const size_t k : members) {
@@ -284,17 +284,36 @@ class Planner {
                        where.empty() ? "" : " at ", where);
   }
 
-  void add_collective(NodeId node, const CollectiveOp& op) {
+  void add_collective(const std::vector<size_t>& members, const CollectiveOp& op) {
     Launch launch;
     launch.artifact = Launch::kCollective;
-    launch.buffers = {slot_of(graph_[node].operands[0]), slot_of(node)};
     launch.collective = {op.kind, mesh_axis(op.axis), op.monoid, op.offset};
-    launch.instances = {graph_[node].type.shape.numel()};
-    launch.name = fmt::format("{}_{}", label_of(graph_, graph_[node].operands[0]), name(op.kind));
-    launch.ops.push_back(op_text(node));
-    launch.bytes_read = bytes_of(graph_[graph_[node].operands[0]].type);
-    launch.bytes_written = bytes_of(graph_[node].type);
+    const auto add = [&](NodeId node) {
+      const NodeId operand = graph_[node].operands[0];
+      launch.buffers.insert(launch.buffers.end(), {slot_of(operand), slot_of(node)});
+      launch.members.push_back(fmt::format("{}_{}", label_of(graph_, operand), name(op.kind)));
+      launch.ops.push_back(op_text(node));
+    };
+    // Those that can lie one behind another stand one behind another.
+    for (const bool packed : {true, false})
+      for (const size_t k : members)
+        if (const NodeId node = fusions_[k].fusion.nodes.front(); can_be_packed(node) == packed)
+          add(node);
+    describe_exchange(program_, launch);
+    launch.name = launch.members.front();
+    if (members.size() == 1)
+      launch.members.clear();
+    else
+      launch.name += fmt::format("_x{}", members.size());
     program_.launches.push_back(std::move(launch));
+  }
+
+  /// Whether the memory of operand and result can be anywhere in the arena.
+  bool can_be_packed(NodeId collective) {
+    const auto is_free = [&](NodeId node) {
+      return program_.slots[slot_of(node)].kind == Slot::Kind::Temporary;
+    };
+    return is_free(graph_[collective].operands[0]) && is_free(collective);
   }
 
   // The slot of a value. A value without elements has no writer, but still has a slot.
@@ -341,6 +360,42 @@ class Planner {
 
   // --- Temporaries ----------------------------------------------------------------------------
 
+  /// Slots that lie one behind another.
+  struct Piece {
+    std::vector<uint32_t> slots = {};
+    Expr bytes;
+    size_t first = SIZE_MAX, last = 0;  // the launches of its life
+  };
+
+  /// All temporaries. Operands of collectives that are done at once are one piece, in their order,
+  /// and so are their results. A value that several collectives use is in one of them.
+  std::vector<Piece> pieces_of_arena() const {
+    std::vector<Piece> pieces;
+    std::vector<bool> placed(program_.slots.size());
+    const auto add = [&](Piece& piece, uint32_t slot) {
+      placed[slot] = true;
+      piece.slots.push_back(slot);
+      piece.bytes += rounded(bytes_of(program_.slots[slot].type));
+    };
+    const auto is_free = [&](uint32_t slot) {
+      return program_.slots[slot].kind == Slot::Kind::Temporary && !placed[slot];
+    };
+    for (const Launch& launch : program_.launches) {
+      if (launch.artifact != Launch::kCollective || launch.members.empty()) continue;
+      Piece operands, results;
+      for (size_t b = 0; b < launch.buffers.size(); b += 2) {
+        if (!is_free(launch.buffers[b]) || !is_free(launch.buffers[b + 1])) continue;
+        add(operands, launch.buffers[b]);
+        add(results, launch.buffers[b + 1]);
+      }
+      for (Piece* piece : {&operands, &results})
+        if (!piece->slots.empty()) pieces.push_back(std::move(*piece));
+    }
+    for (uint32_t slot = 0; slot < program_.slots.size(); ++slot)
+      if (is_free(slot)) add(pieces.emplace_back(), slot);
+    return pieces;
+  }
+
   void place_temporaries() {
     std::vector<size_t> last(program_.slots.size(), 0), first(program_.slots.size(), SIZE_MAX);
     for (size_t n = 0; n < program_.launches.size(); ++n) {
@@ -350,18 +405,26 @@ class Planner {
       }
     }
     hold_collectives(last);
+    std::vector<Piece> pieces = pieces_of_arena();
+    for (Piece& piece : pieces) {
+      for (const uint32_t slot : piece.slots) {
+        piece.first = std::min(piece.first, first[slot]);
+        piece.last = std::max(piece.last, last[slot]);
+      }
+    }
     Arena arena;
     for (size_t n = 0; n < program_.launches.size(); ++n) {
-      for (size_t s = 0; s < program_.slots.size(); ++s) {
-        Slot& slot = program_.slots[s];
-        if (slot.kind == Slot::Kind::Temporary && first[s] == n)
-          slot.offset = arena.allocate(bytes_of(slot.type));
+      for (const Piece& piece : pieces) {
+        if (piece.first != n) continue;
+        Expr offset = arena.allocate(piece.bytes);
+        for (const uint32_t slot : piece.slots) {
+          program_.slots[slot].offset = offset;
+          offset += rounded(bytes_of(program_.slots[slot].type));
+        }
       }
-      for (size_t s = 0; s < program_.slots.size(); ++s) {
-        const Slot& slot = program_.slots[s];
-        if (slot.kind == Slot::Kind::Temporary && last[s] == n && first[s] != SIZE_MAX)
-          arena.release(slot.offset, bytes_of(slot.type));
-      }
+      for (const Piece& piece : pieces)
+        if (piece.last == n && piece.first != SIZE_MAX)
+          arena.release(program_.slots[piece.slots.front()].offset, piece.bytes);
     }
     program_.arena_bytes = arena.size();
   }
@@ -374,12 +437,15 @@ class Planner {
     const std::vector<Launch>& launches = program_.launches;
     for (size_t n = 0; n < launches.size(); ++n) {
       if (launches[n].artifact != Launch::kCollective) continue;
-      const uint32_t result = launches[n].buffers[1];
+      const std::vector<uint32_t>& own = launches[n].buffers;
+      const auto reads = [&](const Launch& launch) {
+        for (size_t b = 1; b < own.size(); b += 2)
+          if (std::ranges::find(launch.buffers, own[b]) != launch.buffers.end()) return true;
+        return false;
+      };
       size_t until = n + 1;
-      while (until < launches.size() && std::ranges::count(launches[until].buffers, result) == 0)
-        ++until;
-      size_t& operand = last[launches[n].buffers[0]];
-      operand = std::max(operand, until - 1);
+      while (until < launches.size() && !reads(launches[until])) ++until;
+      for (size_t b = 0; b < own.size(); b += 2) last[own[b]] = std::max(last[own[b]], until - 1);
     }
   }
 

@@ -8,6 +8,7 @@
 #include "ir/graph/check.h"
 #include "ir/graph/origins.h"
 #include "ir/graph/text.h"
+#include "ir/program/exchanges.h"
 #include "ir/program/program.h"
 #include "ir/support/fork.h"
 #include "ir/support/text.h"
@@ -386,8 +387,11 @@ const void* skeleton(const SpmdSpecialization& specialization) {
 
 std::string explain(const SpmdSpecialization& specialization) {
   const Program& program = specialization.executable.program();
-  const std::string report = with_locations(program.report, program.locations);
-  return specialization.collectives.empty() ? report : specialization.collectives + "\n" + report;
+  std::string text = specialization.collectives;
+  if (!text.empty()) text += "\n";
+  if (const std::string exchanges = exchanges_text(program); !exchanges.empty())
+    text += exchanges + "\n";
+  return text + with_locations(program.report, program.locations);
 }
 
 std::shared_ptr<const Program> program(const SpmdRef& specialization) {

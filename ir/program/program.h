@@ -114,11 +114,13 @@ struct Collective {
 struct Launch {
   /// The value of `artifact` for a copy of slot `buffers[0]` to slot `buffers[1]`.
   static constexpr uint32_t kCopy = UINT32_MAX;
-  /// The value of `artifact` for `collective` of slot `buffers[0]` into slot `buffers[1]`.
+  /// The value of `artifact` for `collective` of slot `buffers[0]` into slot `buffers[1]`,
+  /// and so on for each further member.
   static constexpr uint32_t kCollective = UINT32_MAX - 1;
   uint32_t artifact = 0;
   bool is_kernel() const { return artifact < kCollective; }
-  /// The names of the equal kernels that are one launch. Empty if it is a single kernel.
+  /// The names of the equal kernels, or of the collectives, that are one launch. Empty if it is a
+  /// single one.
   std::vector<std::string> members = {};
   size_t member_count() const { return std::max<size_t>(members.size(), 1); }
   /// The slots in the order of the kernel's tensor parameters. All slots of a member come before

@@ -5,6 +5,7 @@
 
 #include "ir/graph/origins.h"
 #include "ir/graph/text.h"
+#include "ir/program/exchanges.h"
 #include "ir/program/verify.h"
 #include "ir/support/scanner.h"
 #include "ir/support/text.h"
@@ -93,8 +94,11 @@ std::string launch_text(const Program& program, const Launch& launch) {
     out += format(" over {}", program.mesh.at(c.axis).name);
     if (const std::string_view word = offset_word(c.kind); !word.empty())
       out += format(" {} {}", word, c.offset);
-    out += format(" slot {} to slot {} {}\n", launch.buffers.at(0), launch.buffers.at(1),
-                  quote(launch.name));
+    for (size_t b = 0; b + 1 < launch.buffers.size(); b += 2)
+      out += format("{} slot {} to slot {}", b > 0 ? "," : "", launch.buffers[b],
+                    launch.buffers[b + 1]);
+    out += format(" {}\n", quote(launch.name));
+    if (!launch.members.empty()) out += "  members " + list_text(launch.members) + '\n';
     for (const std::string& op : launch.ops) out += format("  op {}\n", quote(op));
     return out;
   }
@@ -404,24 +408,30 @@ class ProgramParser {
       scanner_.expect(word);
       launch.collective.offset = number<int64_t>();
     }
-    parse_between(launch);
+    do parse_between(launch);
+    while (scanner_.accept(","));
+    launch.name = string();
+    if (scanner_.accept("members")) launch.members = strings();
     while (scanner_.accept("op")) launch.ops.push_back(string());
+    for (const uint32_t slot : launch.buffers)
+      if (slot >= out_.slots.size()) scanner_.fail_here("the program has no such slot");
+    describe_exchange(out_, launch);
     out_.launches.push_back(std::move(launch));
   }
 
   void parse_copy() {
     Launch launch{.artifact = Launch::kCopy};
     parse_between(launch);
+    launch.name = string();
     out_.launches.push_back(std::move(launch));
   }
-  // Reads `slot 1 to slot 2 "name"`.
+  // Reads `slot 1 to slot 2`.
   void parse_between(Launch& launch) {
     scanner_.expect("slot");
     launch.buffers.push_back(number<uint32_t>());
     scanner_.expect("to");
     scanner_.expect("slot");
     launch.buffers.push_back(number<uint32_t>());
-    launch.name = string();
   }
 
   GpuPhase parse_phase() {

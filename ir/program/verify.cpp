@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include "ir/graph/infer.h"
+#include "ir/program/arena.h"
 #include "ir/support/text.h"
 
 namespace braze {
 
 namespace {
-
-constexpr int64_t kArenaAlignment = 64;
 
 class Verifier {
  public:
@@ -155,18 +154,28 @@ class Verifier {
     for (const TensorMapRecipe& map : launch.tensor_maps) check_map(map, launch, context);
   }
 
-  // Checks that the sizes of both slots are those of the kind of collective, and that it does not
-  // write to the slot that it reads.
+  // Checks that the sizes of both slots of each member are those of the kind of collective, and
+  // that no slot that is written is another slot of the launch.
   void check_collective(const Launch& launch, const std::string& context) {
     const auto wrong = [&](std::string_view what) { report(context, std::string(what)); };
     const Collective& c = launch.collective;
     if (c.axis >= program_.mesh.size())
       return wrong("the collective is along an axis that the mesh does not have");
-    if (launch.buffers.size() != 2 || launch.buffers[0] == launch.buffers[1])
+    if (launch.buffers.size() != 2 * launch.member_count())
       return wrong("a collective must be between two slots");
+    for (size_t b = 0; b < launch.buffers.size(); b += 2) {
+      if (std::ranges::count(launch.buffers, launch.buffers[b + 1]) > 1)
+        return wrong("the collective writes to a slot that it uses for something else");
+      check_member(c, launch.buffers[b], launch.buffers[b + 1], context);
+    }
+  }
+
+  void check_member(const Collective& c, uint32_t operand_slot, uint32_t result_slot,
+                    const std::string& context) {
+    const auto wrong = [&](std::string_view what) { report(context, std::string(what)); };
     const MeshAxis& axis = program_.mesh[c.axis];
-    const TensorType &from = program_.slots[launch.buffers[0]].type,
-                     &to = program_.slots[launch.buffers[1]].type;
+    const TensorType &from = program_.slots[operand_slot].type,
+                     &to = program_.slots[result_slot].type;
     try {
       const CollectiveOp op{c.kind, axis, c.monoid, c.offset};
       const TensorType* operand = &from;
@@ -175,7 +184,7 @@ class Verifier {
     } catch (const Error& error) {
       wrong(error.message());
     }
-    const Slot& target = program_.slots[launch.buffers[1]];
+    const Slot& target = program_.slots[result_slot];
     if (target.kind == Slot::Kind::Constant || target.kind == Slot::Kind::Place)
       wrong("the collective writes to a constant");
   }

@@ -38,6 +38,9 @@ struct Target {
   double cache_bytes_per_second = 200e9;  ///< of the last private cache
   double flops_per_second = 200e9;        ///< f32 fused multiply-adds, two flops each
   double launch_seconds = 3e-6;           ///< cost of one kernel launch
+  // What devices do together; `braze doctor --calibrate` measures it.
+  double link_seconds = 20e-6;         ///< a collective of a few bytes
+  double link_bytes_per_second = 5e9;  ///< that a device receives from others in a large one
 
   int vector_lanes(size_t element_bytes) const {
     return static_cast<int>(static_cast<size_t>(vector_bytes) / element_bytes);

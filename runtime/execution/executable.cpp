@@ -219,47 +219,24 @@ class Call : public Work {
     }
   }
 
-  /// Small all_reduces along one axis are held back until a large one comes, or until a launch
-  /// needs one of them. Then they are done together, because the cost of a single one is more than
-  /// that of its bytes. Only the program and the sizes determine which ones are done together, so
-  /// it is the same on all devices and in every run.
-  void hold_collective(uint32_t launch, const CollectiveArguments& one) {
-    constexpr uint64_t kSmall = 128 << 10, kMost = 1 << 20;  // bytes: of one, of all
-    const uint64_t bytes = one.count * size_of(one.dtype);
-    const bool reduces = one.what.kind == CollectiveKind::AllReduce;
-    // Collectives that are done together may be done in any order.
-    const auto meets = [&](const CollectiveArguments& held) {
-      const uint64_t size = held.count * size_of(held.dtype);
-      const auto overlap = [&](const std::byte* a, const std::byte* b) {
-        return a < b + size && b < a + bytes;
-      };
-      return overlap(one.from, held.to) || overlap(one.to, held.from) || overlap(one.to, held.to);
-    };
-    const bool fits =
-        held_.empty() || (reduces && one.what.axis == held_[0].what.axis &&
-                          one.dtype == held_[0].dtype && std::ranges::none_of(held_, meets));
-    if (!fits) issue_collectives();
-    if (held_.empty()) first_held_ = launch;
-    held_.push_back(one);
-    held_bytes_ += bytes;
-    if (!reduces || bytes > kSmall || held_bytes_ > kMost) issue_collectives();
-  }
-
-  void issue_collectives() {
-    if (held_.empty()) return;
-    auto fence = together->run(held_);
-    if (fence) under_way_.emplace_back(first_held_, std::move(fence));
-    held_.clear();
-    held_bytes_ = 0;
+  void do_together(uint32_t i, std::span<void* const> buffers) {
+    const Program& program = *executable->program;
+    const Launch& launch = program.launches[i];
+    exchanges_.clear();
+    for (const auto& exchange : binding->launches[i].exchanges) {
+      const size_t b = 2 * exchange.member;
+      const DType dtype = program.slots[launch.buffers[b]].type.dtype;
+      exchanges_.push_back({.what = launch.collective,
+                            .from = static_cast<const std::byte*>(buffers[b]),
+                            .to = static_cast<std::byte*>(buffers[b + 1]),
+                            .dtype = dtype,
+                            .count = exchange.bytes / size_of(dtype)});
+    }
+    if (auto fence = together->run(exchanges_)) under_way_.emplace_back(i, std::move(fence));
   }
 
   /// Makes later work wait for the collectives up to this launch.
   void await_collectives(uint32_t last) {
-    if (!held_.empty() && first_held_ <= last) issue_collectives();
-    await_issued(last);
-  }
-
-  void await_issued(uint32_t last) {
     std::shared_ptr<Fence> fence;
     while (!under_way_.empty() && under_way_.front().first <= last) {
       fence = std::move(under_way_.front().second);
@@ -271,7 +248,7 @@ class Call : public Work {
   /// Notes the point that the stream has reached. After it, other streams may use their memory
   /// again.
   void end() {
-    await_issued(UINT32_MAX);
+    await_collectives(UINT32_MAX);
     fence_ = executable->driver.fence(stream.get());
     const auto note = [this](const StateRef& state) {
       if (state && state->home != stream) state->add_use(pool(), fence_);
@@ -311,12 +288,7 @@ class Call : public Work {
       const TraceSpan span("launch", "launch", launch.name);
       const LaunchTimer timer(executable->program, binding, i, driver, stream.get());
       if (launch.artifact == Launch::kCollective) {
-        const DType dtype = program.slots[launch.buffers[0]].type.dtype;
-        hold_collective(i, {.what = launch.collective,
-                            .from = static_cast<const std::byte*>(buffers[0]),
-                            .to = static_cast<std::byte*>(buffers[1]),
-                            .dtype = dtype,
-                            .count = values.sizes[0] / size_of(dtype)});
+        do_together(i, buffers);
         continue;
       }
       executable->code->launch({.launch = i,
@@ -330,7 +302,6 @@ class Call : public Work {
                                 .call_seconds = binding->seconds,
                                 .scratch = scratch.get()});
     }
-    issue_collectives();
   }
 
   void* address(size_t slot_index) const {
@@ -350,10 +321,8 @@ class Call : public Work {
     return arena.data() + binding->offsets[slot_index];
   }
 
-  std::vector<CollectiveArguments> held_;  // collectives that are held back
-  uint32_t first_held_ = 0;                // the launch of the first of them
-  uint64_t held_bytes_ = 0;
-  // Collectives that run in their own queue, by the launch of the first that was done with them.
+  std::vector<CollectiveArguments> exchanges_;  // of the launch at hand
+  // Collectives that run in their own queue, by launch.
   std::deque<std::pair<uint32_t, std::shared_ptr<Fence>>> under_way_;
   std::vector<void*> addresses_;  // of the slots, then of the buffers of the present launch
   bool pinned_ = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/graph/sizes.h"
+#include "ir/program/arena.h"
 #include "ir/support/text.h"
 #include "ir/support/words.h"
 #include "runtime/memory/array_state.h"
@@ -227,6 +228,8 @@ std::shared_ptr<const Binding> Plan::make_binding(std::span<const Array> argumen
       most = std::max(most, n);
     }
     launch.empty = !launch.instances.empty() && most == 0;
+    if (p.launches[i].artifact == Launch::kCollective)
+      launch.exchanges = exchanges_of(p.launches[i], b);
     const double one_core =
         std::max(static_cast<double>(launch.bytes) * cores / target_.cache_bytes_per_second,
                  static_cast<double>(launch.flops) * cores / target_.flops_per_second);
@@ -238,6 +241,38 @@ std::shared_ptr<const Binding> Plan::make_binding(std::span<const Array> argumen
   }
   find_awaited(b);
   return binding;
+}
+
+// It goes by the plan, not by addresses, so that all devices do the same: where results are is each
+// device's own affair.
+std::vector<Binding::LaunchValues::Exchange> Plan::exchanges_of(const Launch& launch,
+                                                                const Binding& b) const {
+  const Program& p = *program_;
+  std::vector<Binding::LaunchValues::Exchange> out;
+  // Whether the second slot lies `bytes` behind the first.
+  const auto follows = [&](uint32_t first, uint32_t second, uint64_t bytes) {
+    return p.slots[first].kind == Slot::Kind::Temporary &&
+           p.slots[second].kind == Slot::Kind::Temporary &&
+           b.offsets[second] == b.offsets[first] + bytes;
+  };
+  for (size_t member = 0; member < launch.member_count(); ++member) {
+    const uint32_t *const own = &launch.buffers[2 * member], from = own[0], to = own[1];
+    const uint64_t bytes = b.slot_bytes[from];
+    if (bytes == 0) continue;
+    if (!out.empty() && launch.collective.kind == CollectiveKind::AllReduce) {
+      Binding::LaunchValues::Exchange& before = out.back();
+      const uint32_t* const first = &launch.buffers[2 * before.member];
+      constexpr uint64_t kAlignment = kArenaAlignment;
+      const uint64_t padded = (before.bytes + kAlignment - 1) / kAlignment * kAlignment;
+      if (p.slots[first[0]].type.dtype == p.slots[from].type.dtype &&
+          follows(first[0], from, padded) && follows(first[1], to, padded)) {
+        before.bytes = padded + bytes;
+        continue;
+      }
+    }
+    out.push_back({member, bytes});
+  }
+  return out;
 }
 
 // Finds the collectives for which each launch has to wait. Ranges of memory decide, not slots, so

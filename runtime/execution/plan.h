@@ -38,6 +38,13 @@ struct Binding {
     bool serial = false;          ///< too short to be worth several threads
     double seconds = 0;           ///< estimated time
     uint64_t bytes = 0, flops = 0;
+    /// Of a collective: what it does, each with memory in one piece. Several members of the launch
+    /// can be one of these.
+    struct Exchange {
+      size_t member = 0;   ///< the first
+      uint64_t bytes = 0;  ///< of the operands, with what lies between them
+    };
+    std::vector<Exchange> exchanges = {};
     /// The last of the collectives before this launch that access its memory, so that they must be
     /// complete. Collectives are complete in their order.
     std::optional<uint32_t> awaits = {};
@@ -97,6 +104,8 @@ class Plan {
   std::shared_ptr<const Binding> make_binding(std::span<const Array> arguments,
                                               std::vector<int64_t> key) const;
   std::string input_text(size_t index) const;
+  std::vector<Binding::LaunchValues::Exchange> exchanges_of(const Launch& launch,
+                                                            const Binding& binding) const;
   void find_awaited(Binding& binding) const;
 
   std::shared_ptr<const Program> program_;

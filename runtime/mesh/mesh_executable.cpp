@@ -108,9 +108,16 @@ std::string identity_of(const Program& program) {
     for (const std::string& op : launch.ops) text += " " + op;
     if (launch.artifact != Launch::kCollective) continue;
     const Collective& what = launch.collective;
-    text += fmt::format(" {} {} {} {} {};", name(what.kind), program.mesh[what.axis].name,
-                        static_cast<int>(what.monoid), what.offset,
-                        program.slots[launch.buffers[0]].type.to_string());
+    text += fmt::format(" {} {} {} {}", name(what.kind), program.mesh[what.axis].name,
+                        static_cast<int>(what.monoid), what.offset);
+    // What lies one behind another is exchanged as one, so that distances matter as well.
+    for (size_t b = 0; b < launch.buffers.size(); ++b) {
+      const Slot& slot = program.slots[launch.buffers[b]];
+      const Slot& before = program.slots[launch.buffers[b < 2 ? b : b - 2]];
+      text += fmt::format(" {} {} {}", slot.type.to_string(), static_cast<int>(slot.kind),
+                          (slot.offset - before.offset).to_string());
+    }
+    text += ";";
   }
   return hash128(text).to_string();
 }

@@ -28,12 +28,12 @@ struct CollectiveArguments {
 class Together {
  public:
   virtual ~Together() = default;
-  /// Does these collectives, which are all along one axis. For small ones, this is cheaper than
-  /// doing them one after the other. All devices of the group along the axis do the same
-  /// collectives in the same order. Throws if another part of the call has failed. Returns null if
-  /// the collectives are in order with launches. Otherwise they run in a separate queue, after the
-  /// launches so far, and later launches that access their memory have to wait for the fence that
-  /// is returned. All collectives of a device are in one such queue.
+  /// Does these collectives, which are all along one axis, in any order. For small ones, this is
+  /// cheaper than doing them one after the other. All devices of the group along the axis do the
+  /// same collectives in the same order. Throws if another part of the call has failed. Returns
+  /// null if the collectives are in order with launches. Otherwise they run in a separate queue,
+  /// after the launches so far, and later launches that access their memory have to wait for the
+  /// fence that is returned. All collectives of a device are in one such queue.
   virtual std::shared_ptr<Fence> run(std::span<const CollectiveArguments> bunch) = 0;
   /// An object that tells later whether work in the device's own queue has failed; null if it
   /// cannot fail there.

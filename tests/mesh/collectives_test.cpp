@@ -6,6 +6,8 @@
 #include "ir/graph/verify.h"
 #include "ir/program/text.h"
 #include "ir/support/text.h"
+#include "runtime/devices/registry.h"
+#include "runtime/execution/plan.h"
 #include "tests/mesh/run.h"
 
 namespace braze {
@@ -17,6 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::numbers;
 using testing::parse;
+using testing::run_on;
 
 /// One input "x" that differs between all devices.
 std::vector<std::vector<HostTensor>> one_each(const Mesh& mesh, DType dtype,
@@ -172,6 +175,54 @@ TEST(Collectives, SymbolsOfOneValue) {
       "  %z = add %x, %y : f32[n]\n  return %z as \"z\"\n}\n");
   const Mesh mesh = cpu_mesh({{"data", 2}});
   EXPECT_TRUE(agrees(mesh, graph, one_each(mesh, DType::F32, {8})));
+}
+
+// All_reduces whose operands kernels write one behind another are one: three values, and what lies
+// between them belongs to nobody. They have the bits that they have one by one.
+TEST(Collectives, BucketsAreOneAllReduce) {
+  for (const char* dtype : {"f32", "bf16", "i8"}) {
+    std::string text = R"(symbol n: 1..64
+mesh data: 3
+graph @g(%x: T[n, 5] varying [data]) {
+  %a = reduce sum %x {axes: [1]} : T[n]
+  %b = reduce max %x {axes: [0]} : T[5]
+  %c = neg %x : T[n, 5]
+  %sum_a = all_reduce sum %a {over: data} : T[n]
+  %sum_b = all_reduce sum %b {over: data} : T[5]
+  %sum_c = all_reduce sum %c {over: data} : T[n, 5]
+  %p = neg %sum_a : T[n]
+  %q = neg %sum_b : T[5]
+  %r = neg %sum_c : T[n, 5]
+  return %p, %q, %r
+}
+)";
+    for (size_t at = 0; (at = text.find("T[", at)) != std::string::npos;)
+      text.replace(at, 1, dtype);
+    const Graph graph = parse(text);
+    const Mesh mesh = cpu_mesh({{"data", 3}});
+    const auto program =
+        std::make_shared<const Program>(compile(graph, mesh.devices()[0].target()));
+    const Plan plan(program, Registry::get().driver(mesh.devices()[0]));
+    for (const int64_t n : {1, 16, 63}) {
+      SCOPED_TRACE(std::string(dtype) + ", n = " + std::to_string(n));
+      const auto inputs = one_each(mesh, *parse_dtype(dtype), {n, 5});
+      const Array argument = Array::from_host(inputs[0][0], mesh.devices()[0]);
+      size_t launches = 0, exchanges = 0;
+      for (const auto& launch : plan.bind({&argument, 1})->launches) {
+        launches += !launch.exchanges.empty();
+        exchanges += launch.exchanges.size();
+      }
+      EXPECT_EQ(launches, 1u);
+      EXPECT_EQ(exchanges, 1u);
+      EXPECT_TRUE(agrees(mesh, graph, inputs));
+      const auto packed = run_on(mesh, graph, inputs),
+                 alone = run_on(mesh, graph, inputs, {.fuse = false});
+      for (size_t device = 0; device < mesh.size(); ++device)
+        for (size_t o = 0; o < 3; ++o)
+          EXPECT_TRUE(identical(packed[device][o], alone[device][o]))
+              << "device " << device << ", " << o;
+    }
+  }
 }
 
 // A collective keeps its order beside kernels, its slots stay until it has read them, and a result

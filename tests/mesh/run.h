@@ -42,10 +42,11 @@ inline Mesh cpu_mesh(std::vector<MeshAxis> axes) {
 }
 
 /// What every device returns, by device.
-inline std::vector<std::vector<HostTensor>> run_on(
-    const Mesh& mesh, const Graph& graph, std::span<const std::vector<HostTensor>> inputs) {
+inline std::vector<std::vector<HostTensor>> run_on(const Mesh& mesh, const Graph& graph,
+                                                   std::span<const std::vector<HostTensor>> inputs,
+                                                   const CompileOptions& options = {}) {
   // Through a file's bytes, as packages and caches have it.
-  const std::string bytes = encode(compile(graph, mesh.devices()[0].target()));
+  const std::string bytes = encode(compile(graph, mesh.devices()[0].target(), options));
   const auto program =
       std::make_shared<const Program>(decode(std::as_bytes(std::span(bytes)), "test"));
   std::vector<std::vector<Array>> arguments(mesh.size());

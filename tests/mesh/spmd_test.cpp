@@ -265,5 +265,32 @@ TEST_F(SpmdTest, ShowsWhatItDoes) {
   EXPECT_EQ(f.program()->launches.size(), 3u);
 }
 
+// Gradients that only updates wait for come as one, with the loss; `explain` says how long that is
+// thought to take.
+TEST_F(SpmdTest, GradientsAreExchangedAtOnce) {
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  const auto step = [](Weights w, Tensor x) {
+    const auto [loss, gradient] = value_and_grad([](Weights v, Tensor in) {
+      return mean(square(tanh(dot(in, v["up"]) + v["shift"]) * v["scale"]));
+    })(w, x);
+    return std::pair{optim::sgd(w, gradient, {.learning_rate = 0.1}), loss};
+  };
+  Parameters weights{{"up", ramp({4, 6}, 0.01)}, {"shift", ramp({6})}, {"scale", ramp({6})}};
+  const auto f = data_parallel(step, mesh, {.batch = {1}});
+  const Array x = ramp({8, 4}, 0.05);
+  EXPECT_TRUE(f.check(weights, x).ok);
+  f(weights, x);
+  size_t collectives = 0, members = 0;
+  for (const Launch& launch : f.program()->launches) {
+    if (launch.artifact != Launch::kCollective) continue;
+    ++collectives;
+    members += launch.member_count();
+  }
+  EXPECT_EQ(collectives, 1u);
+  EXPECT_EQ(members, 4u);
+  EXPECT_THAT(f.explain(), HasSubstr("all_reduce      over data (2 devices)         148 bytes"));
+  EXPECT_THAT(f.explain(), HasSubstr(" us  "));
+}
+
 }  // namespace
 }  // namespace braze

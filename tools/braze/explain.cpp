@@ -4,6 +4,8 @@
 #include <optional>
 #include <set>
 
+#include "ir/ops/exchange.h"
+#include "ir/program/exchanges.h"
 #include "ir/program/text.h"
 #include "ir/support/text.h"
 #include "tools/braze/arguments.h"
@@ -72,9 +74,13 @@ void print_launch(const Program& program, const Launch& launch) {
   }
   if (launch.artifact == Launch::kCollective) {
     const MeshAxis& axis = program.mesh[launch.collective.axis];
-    fmt::print("\ncollective {}: {} over {} ({} devices), {} on each\n", launch.name,
-               name(launch.collective.kind), axis.name, axis.size,
-               amount(launch.bytes_read, bytes_text));
+    const Expr received = received_bytes(program, launch);
+    const double most = static_cast<double>(received.range().max);
+    fmt::print("\ncollective {}: {} over {} ({} devices), {} on each, {} received in about {}\n",
+               launch.name, name(launch.collective.kind), axis.name, axis.size,
+               amount(launch.bytes_read, bytes_text), amount(received, bytes_text),
+               seconds_text(exchange_seconds(program.target, most)));
+    if (!launch.members.empty()) fmt::print("  {} at once\n", launch.members.size());
     for (const std::string& op : op_texts(program, launch)) fmt::print("    {}\n", op);
     return;
   }

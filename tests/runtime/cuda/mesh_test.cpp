@@ -49,12 +49,12 @@ class CudaMesh : public Cuda {
     return MeshExecutable::load(m.program, *mesh_);
   }
 
-  std::vector<std::vector<Array>> arguments(float first) const {
+  std::vector<std::vector<Array>> arguments(float first, int64_t count = kElements) const {
     std::vector<std::vector<Array>> out;
     for (size_t device = 0; device < 2; ++device) {
-      Floats values = counting(kElements);
+      Floats values = counting(count);
       for (float& value : values) value += first + 1000 * static_cast<float>(device);
-      out.push_back({Array::from(values, {kElements}, mesh_->devices()[device])});
+      out.push_back({Array::from(values, {count}, mesh_->devices()[device])});
     }
     return out;
   }
@@ -156,39 +156,50 @@ TEST_F(CudaMesh, CollectivesAreAwaitedWhereTheirMemoryIsTouched) {
   }
 }
 
-// Small ones that no launch needs meanwhile come as one group.
-TEST_F(CudaMesh, SmallAllReducesAreDoneAtOnce) {
-  GpuMaker m("small", {});
+// Members of one launch that lie one behind another are one all_reduce; with the others, which lie
+// elsewhere, they are one group.
+TEST_F(CudaMesh, AllReducesOfOneLaunchAreDoneAtOnce) {
+  GpuMaker m("bucket", {});
   m.program->mesh = {{"data", 2}};
-  const TensorType type{DType::F32, {kElements}};
+  constexpr int64_t kOwn = kElements - 3;  // the rest up to a multiple of 64 bytes is nobody's
+  const TensorType type{DType::F32, {kOwn}};
   constexpr int64_t kBytes = 4 * kElements;
-  constexpr int64_t kMany = 6;
+  constexpr size_t kMany = 6, kPacked = 4;
   const uint32_t x = m.input("x", type);
   m.program->inputs[0].varying = {0};
   std::vector<uint32_t> parts = {x}, sums;
-  for (int64_t i = 0; i < kMany; ++i) {
-    const uint32_t before = parts.back();
-    parts.push_back(m.temporary("part" + std::to_string(i), type, 2 * i * kBytes));
-    sums.push_back(m.temporary("sum" + std::to_string(i), type, (2 * i + 1) * kBytes));
-    m.add(x, before, parts.back(), kElements);
-    Launch& launch = m.program->launches.emplace_back();
-    launch.artifact = Launch::kCollective;
-    launch.buffers = {before, sums.back()};
-    launch.name = "all";
+  Launch bucket;
+  bucket.artifact = Launch::kCollective;
+  bucket.name = "all";
+  for (size_t i = 0; i < kMany; ++i) {
+    const bool packed = i < kPacked;
+    const auto place = static_cast<int64_t>(packed ? i : 2 * i);
+    const std::string number = std::to_string(i);
+    parts.push_back(m.temporary("part" + number, type, place * kBytes));
+    // The results of the others are their devices' own, even if they follow each other.
+    sums.push_back(packed ? m.temporary("sum" + number, type, (20 + place) * kBytes)
+                          : m.output("sum" + number, type));
+    m.add(x, parts[i], parts.back(), kOwn);
+    bucket.members.push_back("all" + number);
+    bucket.buffers.insert(bucket.buffers.end(), {parts.back(), sums.back()});
   }
-  m.program->arena_bytes = 2 * kMany * kBytes;
+  m.program->arena_bytes = 30 * kBytes;
+  m.program->launches.push_back(bucket);
   for (size_t i = 0; i < kMany; ++i)
-    m.add(sums[i], sums[i], m.output("y" + std::to_string(i), type), kElements);
+    m.add(sums[i], sums[i], m.output("y" + std::to_string(i), type), kOwn);
 
   const MeshExecutable run = MeshExecutable::load(m.program, *mesh_);
-  const auto given = arguments(0);
+  const auto given = arguments(0, kOwn);
   if (fake_cuda()) fake_cuda()->reset();
   const auto got = run.run(given);
   for (size_t device = 0; device < 2; ++device)
-    for (size_t i = 0; i < kMany; ++i)
-      EXPECT_EQ(got[device][i].to_vector<float>()[5], 2 * static_cast<float>(i + 1) * (5 + 1005));
+    for (size_t i = 0; i < kMany; ++i) {
+      const Floats y = got[device][kMany - kPacked + i].to_vector<float>();
+      for (size_t k = 0; k < y.size(); ++k)
+        ASSERT_EQ(y[k], 2 * static_cast<float>(i + 2) * (2 * static_cast<float>(k) + 1000));
+    }
   if (fake_cuda()) {
-    EXPECT_EQ(fake_cuda()->calls["nccl all_reduce"], 2 * kMany);
+    EXPECT_EQ(fake_cuda()->calls["nccl all_reduce"], 2 * (1 + kMany - kPacked));
     EXPECT_EQ(fake_cuda()->calls["nccl group"], 2);  // one a device
   }
 }

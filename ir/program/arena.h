@@ -1,0 +1,11 @@
+// arena.h — how the temporaries of a Program lie in its arena.
+#pragma once
+
+#include <cstdint>
+
+namespace braze {
+
+/// Every slot begins at a multiple of so many bytes.
+inline constexpr int64_t kArenaAlignment = 64;
+
+}  // namespace braze
