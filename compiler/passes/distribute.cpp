@@ -634,14 +634,15 @@ class Distributor {
 
 }  // namespace
 
-std::string Distributed::explanation() const {
+std::string Distributed::explanation(const Target& target) const {
   if (collectives.empty()) return "";
   std::string text = "collectives\n";
   std::map<std::string_view, std::string_view> legend;
   for (const InsertedCollective& c : collectives) {
-    text +=
-        fmt::format("  {:<14}  over {} ({} devices)  {:>10} bytes  {:<7}  {}\n", name(c.op.kind),
-                    c.op.axis.name, c.op.axis.size, c.bytes.to_string(), c.reason->name, c.value);
+    const double seconds = exchange_seconds(target, static_cast<double>(c.bytes.range().max));
+    text += fmt::format("  {:<14}  over {} ({} devices)  {:>10} bytes  {:>8.3g} us  {:<7}  {}\n",
+                        name(c.op.kind), c.op.axis.name, c.op.axis.size, c.bytes.to_string(),
+                        1e6 * seconds, c.reason->name, c.value);
     legend.emplace(c.reason->name, c.reason->summary);
   }
   text += "reasons\n";

@@ -16,6 +16,7 @@
 
 #include "braze/sharding.h"
 #include "ir/graph/graph.h"
+#include "ir/target/target.h"
 
 namespace braze {
 
@@ -41,8 +42,9 @@ struct Distributed {
   std::vector<Sharding> inputs = {}, outputs = {};
   std::vector<InsertedCollective> collectives = {};
 
-  /// One line for each collective, with its reason and bytes; empty if there is none.
-  std::string explanation() const;
+  /// One line for each collective, with its reason, bytes and, by the target, the time that it
+  /// would take alone; empty if there is none.
+  std::string explanation(const Target& target) const;
 };
 
 /// `inputs` and `outputs` say how each of them is spread. If nothing is said about an input, it is

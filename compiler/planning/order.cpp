@@ -203,6 +203,9 @@ class Order {
       std::vector<size_t> members = {};
       double seconds = 0;
     };
+    const double full = kFullBucket * target_.link_seconds;
+    // What waits in a bucket may take as much memory as a full one has.
+    most_bytes_ = std::max(most_bytes_, peak() + full * target_.link_bytes_per_second);
     std::map<std::string_view, Bucket> open;
     for (const size_t k : all) {
       Bucket& bucket = open[keys_[k]];
@@ -210,7 +213,7 @@ class Order {
       if (bucket.members.size() > 1 && !(common_place(bucket.members) && join(bucket.members)))
         bucket = {{k}};
       bucket.seconds += transfer_seconds(k);
-      if (bucket.seconds >= kFullBucket * target_.link_seconds) bucket = {};
+      if (bucket.seconds >= full) bucket = {};
     }
   }
 

@@ -13,6 +13,7 @@
 #include "ir/support/fork.h"
 #include "ir/support/text.h"
 #include "runtime/cache/memory_cache.h"
+#include "runtime/mesh/links.h"
 #include "runtime/mesh/mesh_executable.h"
 #include "runtime/mesh/mesh_state.h"
 
@@ -235,7 +236,7 @@ struct SpmdCore::State {
     else
       make_of_shards(*made, call, parts);
     made->executable = MeshExecutable::load(
-        compiled_program(*made->graph, mesh.devices()[0].target(), plan.options.compile), mesh);
+        compiled_program(*made->graph, target_of(mesh), plan.options.compile), mesh);
     return made;
   }
 
@@ -275,7 +276,7 @@ struct SpmdCore::State {
     made.number_uses = std::move(traced.number_uses);
     made.in = std::move(distributed.inputs);
     made.out = std::move(distributed.outputs);
-    made.collectives = distributed.explanation();
+    made.collectives = distributed.explanation(target_of(mesh));
     made.graph = std::make_shared<const Graph>(std::move(distributed.graph));
   }
 

@@ -225,6 +225,31 @@ graph @g(%x: T[n, 5] varying [data]) {
   }
 }
 
+// Without a latency worth speaking of, nothing is won by waiting for more.
+TEST(Collectives, BucketsAreAsLargeAsTheLinksAskFor) {
+  std::string text = "mesh data: 2\ngraph @g(";
+  for (int i = 0; i < 8; ++i)
+    text += fmt::format("{}%x{}: f32[{}] varying [data]", i > 0 ? ", " : "", i, 1000 + i);
+  text += ") {\n";
+  for (int i = 0; i < 8; ++i)
+    text += fmt::format(
+        "  %n{0} = neg %x{0} : f32[{1}]\n  %s{0} = all_reduce sum %n{0} {{over: data}} : "
+        "f32[{1}]\n  %y{0} = neg %s{0} : f32[{1}]\n",
+        i, 1000 + i);
+  text += "  return %y0, %y1, %y2, %y3, %y4, %y5, %y6, %y7\n}\n";
+  const Graph graph = parse(text);
+  const auto members = [&](const char* target) {
+    std::vector<size_t> out;
+    for (const Launch& launch : compile(graph, parse_target(target)).launches)
+      if (launch.artifact == Launch::kCollective) out.push_back(launch.member_count());
+    return out;
+  };
+  EXPECT_THAT(members("x86-64-v3"), ElementsAre(8));
+  // Four latencies are what 10,000 bytes take: of two devices each receives about 4,000 of each.
+  EXPECT_THAT(members("x86-64-v3 link=0.0025 links=1e+06"), ElementsAre(3, 3, 2));
+  EXPECT_THAT(members("x86-64-v3 link=1e-09 links=1e+06"), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1));
+}
+
 // A collective keeps its order beside kernels, its slots stay until it has read them, and a result
 // may take over an argument's memory.
 TEST(Collectives, AmongKernels) {

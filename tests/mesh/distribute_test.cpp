@@ -244,9 +244,11 @@ TEST(Distribute, FullyShardedParameters) {
   const Result r = distributed(graph, kData, {cut({"data"}), cut({"data"}), cut({"data"})});
   EXPECT_THAT(r.collectives, ElementsAre("all_gather data said", "reduce_scatter data partial"));
   EXPECT_EQ(r.made.outputs[1], cut({"data"}));
-  const std::string text = r.made.explanation();
+  const std::string text = r.made.explanation(parse_target("sm_90a link=1e-05 links=1e+07"));
   EXPECT_THAT(text, HasSubstr("all_gather"));
-  EXPECT_THAT(text, HasSubstr("96 bytes"));  // half of the parameter comes from the other device
+  EXPECT_THAT(
+      text,
+      HasSubstr("96 bytes      19.6 us"));  // half of the parameter comes from the other device
   EXPECT_THAT(text, HasSubstr("Each device has combined its part only."));
 }
 

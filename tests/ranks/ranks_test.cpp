@@ -118,6 +118,22 @@ TEST_F(Folder, RanksMeet) {
     EXPECT_THAT(out.output, HasSubstr("rank " + std::to_string(rank) + ": of 4"));
 }
 
+// What was measured on each host decides what is compiled there, so all take the first rank's.
+TEST_F(Folder, LinksAreThoseOfTheFirstRank) {
+  std::vector<Environment> all = environments(3);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const std::filesystem::path cache = folder_.path / ("cache" + std::to_string(rank));
+    std::filesystem::create_directory(cache);
+    std::ofstream(cache / "links-sm_90a") << "sm_90a link=" << 3 + rank << "e-05\n";
+    all[rank]["BRAZE_CACHE"] = "on";
+    all[rank]["BRAZE_CACHE_DIR"] = cache;
+  }
+  const Outcome out = run("links", all);
+  EXPECT_EQ(out.status, std::vector<int>(3, 0)) << out.output;
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_THAT(out.output, HasSubstr("rank " + std::to_string(rank) + ": latency 3e-05"));
+}
+
 TEST_F(Folder, EveryCollectiveOfGpus) {
   for (const int count : {2, 4}) {
     ++run_;

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 
 #include "braze/array.h"
 #include "braze/executable.h"
+#include "braze/ranks.h"
 #include "braze/version.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/ptx_assembler.h"
@@ -16,11 +18,14 @@
 #include "ir/support/text.h"
 #include "runtime/devices/cpu/host_target.h"
 #include "runtime/devices/cuda/cuda_system.h"
+#include "runtime/devices/cuda/nccl.h"
 #include "runtime/io/signature.h"
+#include "runtime/mesh/links.h"
 #include "runtime/profile/speeds.h"
 #include "runtime/ranks/mpi.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/cache.h"
+#include "tools/braze/calibrate.h"
 #include "tools/braze/command.h"
 #include "tools/braze/inputs.h"
 #include "tools/braze/links.h"
@@ -32,7 +37,7 @@ namespace braze::tool {
 namespace {
 
 struct Options {
-  bool env = false, json = false;
+  bool env = false, json = false, calibrate = false;
 };
 
 struct Fact {
@@ -95,6 +100,20 @@ std::string caches_text(const Target& target) {
                      size(target.l3_bytes));
 }
 
+// By what figures programs for several devices like this one are compiled.
+std::string collectives_text(const Target& target) {
+  try {
+    const Target used = with_links(target);
+    std::error_code error;
+    const bool measured = std::filesystem::exists(links_file(target), error);
+    return fmt::format(
+        "{} each, {}", link_text(used.link_seconds, used.link_bytes_per_second),
+        measured ? "measured" : "not measured here: `braze doctor --calibrate` does so");
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 // Facts about the target, or why this processor has none.
 void add_target(std::vector<Fact>& facts) {
   try {
@@ -106,6 +125,7 @@ void add_target(std::vector<Fact>& facts) {
     facts.push_back({"speeds", fmt::format("{:.3g} GB/s copied from memory, {:.3g} GFLOP/s of f32",
                                            measured.copy_bytes_per_second / 1e9,
                                            measured.flops_per_second / 1e9)});
+    facts.push_back({"collectives", collectives_text(target)});
   } catch (const Error& error) {
     facts.push_back({"target", error.what()});
   }
@@ -155,8 +175,10 @@ void add_gpus(std::vector<Fact>& facts) {
                      capability_text(gpu), target ? target->name : "Braze has no code for it",
                      bytes_text(gpu.memory_bytes), gpu.multiprocessors)});
   }
-  if (const std::string links = gpu_links_text(); !links.empty())
+  if (const std::string links = gpu_links_text(); !links.empty()) {
     facts.push_back({"GPU links", links});
+    facts.push_back({"GPU collectives", collectives_text(Device("cuda:0").target())});
+  }
 }
 
 std::vector<Fact> facts_of_machine() {
@@ -223,7 +245,46 @@ void print_text(const std::vector<Fact>& facts, const std::vector<TestResult>& t
   }
 }
 
+// Measures the devices of one kind, and keeps what programs over them are compiled by.
+void calibrate(DeviceKind kind, bool as_json, std::vector<std::string>& items) {
+  const DeviceGuard guard(kind == DeviceKind::Cpu ? "cpu" : "cuda:0");
+  const auto count = static_cast<int64_t>(device_count(kind)) * rank_count();
+  const Links links = measure_links(Mesh({{"all", count}}));
+  const Target& target = links.target;
+  if (this_rank() != 0) return;
+  keep_links(target);
+  if (as_json) {
+    items.push_back(json::object({{"target", json::string(target.name)},
+                                  {"devices", std::to_string(links.devices)},
+                                  {"link_s", json::number(target.link_seconds)},
+                                  {"link_bytes_per_s", json::number(target.link_bytes_per_second)},
+                                  {"copy_s", json::number(links.copy_seconds)},
+                                  {"copy_bytes_per_s", json::number(links.copy_bytes_per_second)},
+                                  {"file", json::string(links_file(target))}}));
+    return;
+  }
+  fmt::print("  {:<16}{} each\n", fmt::format("{} of {}", links.devices, target.name),
+             link_text(target.link_seconds, target.link_bytes_per_second));
+  if (links.copy_seconds > 0)
+    fmt::print("  {:<16}{} each\n", "copies",
+               link_text(links.copy_seconds, links.copy_bytes_per_second));
+  fmt::print("  {:<16}{}\n", "kept in", links_file(target));
+}
+
+Exit calibrate(bool as_json) {
+  if (rank_count() == 1 && device_count(DeviceKind::Cpu) < 2) set_cpu_device_count(2);
+  std::vector<std::string> items;
+  const auto of = [&](DeviceKind kind) {
+    if (device_count(kind) * rank_count() > 1) calibrate(kind, as_json, items);
+  };
+  of(DeviceKind::Cpu);
+  if (cuda::nccl().api) of(DeviceKind::Cuda);
+  if (as_json && this_rank() == 0) json::print({{"links", json::array(items)}});
+  return Exit::Ok;
+}
+
 Exit doctor(const Options& options) {
+  if (options.calibrate) return calibrate(options.json);
   if (options.env) {
     print_env(options.json);
     return Exit::Ok;
@@ -241,6 +302,9 @@ Exit doctor(const Options& options) {
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments.add_flag("--env", options->env, "Show the environment variables that Braze reads");
+  arguments.add_flag(
+      "--calibrate", options->calibrate,
+      "Measure how fast devices exchange data, and keep it for programs over several");
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return doctor(*options); };
 }
@@ -249,7 +313,8 @@ std::function<Exit()> add(Arguments& arguments) {
 
 const Command kDoctor = {"doctor", "Describes this machine, and tests Braze on it.",
                          "  braze doctor\n"
-                         "  braze doctor --env        # environment variables and their values\n",
+                         "  braze doctor --env        # environment variables and their values\n"
+                         "  braze doctor --calibrate  # how fast devices exchange data\n",
                          add};
 
 }  // namespace braze::tool

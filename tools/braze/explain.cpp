@@ -8,6 +8,7 @@
 #include "ir/program/exchanges.h"
 #include "ir/program/text.h"
 #include "ir/support/text.h"
+#include "runtime/mesh/links.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/compile_times.h"
@@ -153,11 +154,13 @@ std::string edge_json(const Edge& edge) {
                        {"costs", json::string(edge.costs)}});
 }
 
-std::string collective_json(const InsertedCollective& inserted) {
+std::string collective_json(const InsertedCollective& inserted, const Target& target) {
+  const double most = static_cast<double>(inserted.bytes.range().max);
   return json::object({{"kind", json::string(std::string(name(inserted.op.kind)))},
                        {"over", json::string(inserted.op.axis.name)},
                        {"devices", std::to_string(inserted.op.axis.size)},
                        {"bytes", json::string(inserted.bytes.to_string())},
+                       {"predicted_s", json::number(exchange_seconds(target, most))},
                        {"reason", json::string(inserted.reason->name)},
                        {"value", json::string(inserted.value)}});
 }
@@ -176,7 +179,8 @@ void print_json(const Program& program, const std::vector<Edge>& edges,
                            {"edges", json::array(reasons)}};
   if (inserted) {
     std::vector<std::string> collectives;
-    for (const InsertedCollective& one : *inserted) collectives.push_back(collective_json(one));
+    for (const InsertedCollective& one : *inserted)
+      collectives.push_back(collective_json(one, program.target));
     members.emplace_back("collectives", json::array(collectives));
   }
   json::print(members);
@@ -219,7 +223,8 @@ Exit explain(const Options& options) {
   const Device device = !options.measure         ? Device()
                         : options.device.empty() ? default_device()
                                                  : find_device(options.device);
-  const Target target = options.measure ? device.target() : find_target_of(options.target);
+  Target target = options.measure ? device.target() : find_target_of(options.target);
+  if (options.mesh.is_given()) target = with_links(std::move(target));
   Graph graph("main");
   if (!is_model(options.file)) {
     graph = read_graph(options.file, "explain");
@@ -231,7 +236,7 @@ Exit explain(const Options& options) {
   std::optional<std::vector<InsertedCollective>> inserted;
   if (options.mesh.is_given()) {
     Distributed distributed = options.mesh.distributed(graph);
-    why = distributed.explanation();
+    why = distributed.explanation(target);
     inserted = std::move(distributed.collectives);
     graph = std::move(distributed.graph);
   }

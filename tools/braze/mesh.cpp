@@ -5,6 +5,7 @@
 
 #include "braze/device.h"
 #include "ir/support/text.h"
+#include "runtime/mesh/links.h"
 #include "runtime/mesh/mesh_executable.h"
 #include "runtime/mesh/mesh_state.h"
 #include "tools/braze/arguments.h"
@@ -61,7 +62,7 @@ MeshJob::MeshJob(const MeshFlags& flags, const Source& source, const Device& dev
     set_cpu_device_count(static_cast<int>(devices));
   const DeviceGuard guard(device);
   const Mesh mesh = blame(Exit::Usage, [&] { return Mesh(axes); });
-  program_ = cached_source(made.graph, mesh.devices()[0].target(), options);
+  program_ = cached_source(made.graph, target_of(mesh), options);
   const auto& graph = std::get<Graph>(source);
   whole_.name = graph.name();
   whole_.symbols = graph.symbols();
