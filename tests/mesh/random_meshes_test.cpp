@@ -1,15 +1,22 @@
-// Random graphs with collectives among their ops, on meshes of 1 to 8 CPU devices: each device
-// returns what the graph of all devices says, interpreted, and compiled for one device.
-#include <gtest/gtest.h>
+// Random graphs with collectives among their ops, on meshes of 1 to 8 devices: each device returns
+// what the graph of all devices says, interpreted, and compiled for one device. With
+// BRAZE_TEST_MESH=cuda on GPUs, as many as there are, or eight of the fake driver, where NCCL is a
+// fake one too, everything comes as late as it may, and the simulator runs the kernels.
+#include <gmock/gmock.h>
 
 #include <cstdlib>
+#include <optional>
 #include <random>
+#include <string_view>
 
 #include "ir/graph/build.h"
 #include "ir/graph/rewrite.h"
 #include "ir/support/text.h"
+#include "runtime/devices/cuda/cuda_system.h"
 #include "tests/fuzz/generator.h"
 #include "tests/mesh/run.h"
+#include "tests/runtime/cuda/fake_cuda.h"
+#include "tests/runtime/cuda/simulated.h"
 
 namespace braze {
 namespace {
@@ -20,6 +27,41 @@ constexpr uint64_t kGraphsATest = 20;
 uint64_t graph_count() {
   const char* text = std::getenv("BRAZE_TEST_GRAPHS");
   return text ? std::strtoull(text, nullptr, 10) : 240;
+}
+
+bool on_gpus() {
+  const char* text = std::getenv("BRAZE_TEST_MESH");
+  return text && std::string_view(text) == "cuda";
+}
+
+/// Before anybody asks which GPUs there are.
+void prepare_fake() {
+  constexpr int kMost = 8;
+  if (!test::fake_cuda()) return;
+  test::fake_cuda()->devices = kMost;
+  test::simulate_on_fake();
+}
+
+/// None if there are fewer GPUs.
+std::optional<Mesh> gpu_mesh(const std::vector<MeshAxis>& axes) {
+  prepare_fake();
+  int64_t count = 1;
+  for (const MeshAxis& axis : axes) count *= axis.size;
+  if (device_count(DeviceKind::Cuda) < count) return std::nullopt;
+  const DeviceGuard guard("cuda:0");
+  return Mesh(axes);
+}
+
+Program compiled_for_gpus(const Graph& graph, const Mesh& mesh) {
+  Target target = mesh.devices()[0].target();
+  if (!test::fake_cuda()) return compile(graph, target);
+  target.simulated = true;
+  return test::for_fake(compile(graph, target));
+}
+
+/// NCCL has no reductions of some integers.
+bool can_be_combined(DType dtype) {
+  return !on_gpus() || (dtype != DType::I16 && dtype != DType::U16);
 }
 
 std::vector<MeshAxis> random_mesh(std::mt19937_64& random) {
@@ -89,7 +131,7 @@ Graph with_collectives(const Graph& graph, std::span<const MeshAxis> mesh,
       case 4: {
         const Monoid monoids[] = {Monoid::Max, Monoid::Min, Monoid::Prod};
         const Monoid monoid = monoids[random() % (free ? 3 : 2)];
-        const bool fits = info(monoid).types.contains(type.dtype);
+        const bool fits = info(monoid).types.contains(type.dtype) && can_be_combined(type.dtype);
         return fits ? together(CollectiveKind::AllReduce, x, monoid) : x;
       }
       case 5: {
@@ -116,6 +158,24 @@ Graph with_collectives(const Graph& graph, std::span<const MeshAxis> mesh,
       }
     }
   });
+}
+
+/// Also returns sums over devices, as gradients are: of several values, along one axis, which
+/// nothing else needs.
+Graph with_sums(Graph graph, std::span<const MeshAxis> mesh, std::mt19937_64& random) {
+  constexpr int kMost = 6;
+  const MeshAxis axis = mesh[random() % mesh.size()];
+  const size_t count = graph.size();
+  std::vector<GraphOutput> outputs = graph.outputs();
+  for (int i = 0; i < kMost; ++i) {
+    const NodeId x(random() % count);
+    if (!is_arithmetic_float(graph[x].type.dtype)) continue;
+    const NodeId sum = build::collective(graph, {CollectiveKind::AllReduce, axis}, x);
+    outputs.push_back(
+        {build::map(graph, ElementwiseOp::neg, {sum}), "sum" + std::to_string(i), {}});
+  }
+  graph.set_outputs(std::move(outputs));
+  return graph;
 }
 
 /// Inputs of every device; those that do not vary are equal.
@@ -156,11 +216,23 @@ TEST_P(RandomMeshes, AgreeWithTheInterpreterAndWithOneDevice) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     const std::vector<MeshAxis> axes = random_mesh(random);
-    const Mesh mesh = testing::cpu_mesh(axes);
+    const std::optional<Mesh> found = on_gpus() ? gpu_mesh(axes) : testing::cpu_mesh(axes);
+    ASSERT_TRUE(found || !test::fake_cuda()) << CudaSystem::get().missing();
+    if (!found) continue;
+    const Mesh& mesh = *found;
     const fuzz::GraphOptions small{.max_nodes = 16, .max_elements = 256, .max_products = 1 << 12};
-    const Graph graph = with_collectives(fuzz::random_graph(seed, small), axes, random);
+    const Graph graph =
+        with_sums(with_collectives(fuzz::random_graph(seed, small), axes, random), axes, random);
     ASSERT_EQ(to_text(parse_graph(to_text(graph), "text")), to_text(graph));
     const auto inputs = random_inputs_of(graph, axes, seed);
+    if (on_gpus()) {
+      const Program program = compiled_for_gpus(graph, mesh);
+      EXPECT_TRUE(testing::agrees(mesh, graph, inputs, &program));
+      if (!test::fake_cuda()) continue;
+      EXPECT_THAT(test::fake_cuda()->misuse, ::testing::IsEmpty());
+      test::fake_cuda()->misuse.clear();
+      continue;
+    }
     EXPECT_TRUE(testing::agrees(mesh, graph, inputs));
     if (seed % 8 != 0) continue;
     // The graph of all devices on one of them.
@@ -176,6 +248,14 @@ TEST_P(RandomMeshes, AgreeWithTheInterpreterAndWithOneDevice) {
       got.push_back(output.to_host());
     const CheckResult result = check_outputs(all.graph, inputs_of(all, inputs), got);
     EXPECT_TRUE(result.ok) << result.summary();
+  }
+  if (on_gpus() && test::fake_cuda()) {
+    // It has done something.
+    test::FakeCuda& fake = *test::fake_cuda();
+    EXPECT_GT(fake.executed.size(), kGraphsATest);
+    const auto is_collective = [](const auto& call) { return call.first.starts_with("nccl "); };
+    EXPECT_GT(std::ranges::count_if(fake.calls, is_collective), 3);
+    fake.reset();
   }
 }
 

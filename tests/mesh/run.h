@@ -42,11 +42,10 @@ inline Mesh cpu_mesh(std::vector<MeshAxis> axes) {
 }
 
 /// What every device returns, by device.
-inline std::vector<std::vector<HostTensor>> run_on(const Mesh& mesh, const Graph& graph,
-                                                   std::span<const std::vector<HostTensor>> inputs,
-                                                   const CompileOptions& options = {}) {
+inline std::vector<std::vector<HostTensor>> run_program(
+    const Mesh& mesh, const Program& compiled, std::span<const std::vector<HostTensor>> inputs) {
   // Through a file's bytes, as packages and caches have it.
-  const std::string bytes = encode(compile(graph, mesh.devices()[0].target(), options));
+  const std::string bytes = encode(compiled);
   const auto program =
       std::make_shared<const Program>(decode(std::as_bytes(std::span(bytes)), "test"));
   std::vector<std::vector<Array>> arguments(mesh.size());
@@ -61,11 +60,20 @@ inline std::vector<std::vector<HostTensor>> run_on(const Mesh& mesh, const Graph
   return out;
 }
 
-/// Runs `graph` on every device and compares with what the graph of all devices says.
+inline std::vector<std::vector<HostTensor>> run_on(const Mesh& mesh, const Graph& graph,
+                                                   std::span<const std::vector<HostTensor>> inputs,
+                                                   const CompileOptions& options = {}) {
+  return run_program(mesh, compile(graph, mesh.devices()[0].target(), options), inputs);
+}
+
+/// Runs `graph` on every device, as `compiled` if that is given, and compares with what the graph
+/// of all devices says.
 inline ::testing::AssertionResult agrees(const Mesh& mesh, const Graph& graph,
-                                         std::span<const std::vector<HostTensor>> inputs) {
+                                         std::span<const std::vector<HostTensor>> inputs,
+                                         const Program* compiled = nullptr) {
   std::vector<HostTensor> got;
-  for (std::vector<HostTensor>& device : run_on(mesh, graph, inputs))
+  for (std::vector<HostTensor>& device :
+       compiled ? run_program(mesh, *compiled, inputs) : run_on(mesh, graph, inputs))
     for (HostTensor& value : device) got.push_back(std::move(value));
   const AllShards all = all_shards(graph, mesh.axes());
   const CheckResult result = check_outputs(all.graph, inputs_of(all, inputs), got);

@@ -1,5 +1,5 @@
 // What each process of a test runs. Usage: rank-program SCENARIO [DEVICES_EACH]
-// On CPU devices what it runs is compiled; on GPUs, where the fake driver runs no compiled code, it
+// On CPU devices what it runs is compiled; on GPUs, where the fake driver knows kernels by name, it
 // is made by hand. Prints one line a rank and fact, "rank R: ...", and ends with 0 if all is as the
 // scenario says.
 #include <dlfcn.h>

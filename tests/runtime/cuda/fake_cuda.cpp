@@ -68,14 +68,14 @@ using Parameters = std::vector<std::vector<char>>;
 
 /// What a kernel of this name does, whatever its text says.
 struct FakeKernel {
-  const char* name;
+  std::string name;
   std::vector<size_t> parameters;  // bytes of each
   std::function<CUresult(CUcontext, const FakeLaunch&, const Parameters&)> run;
 };
 
 struct CUfunc_st {
   CUmodule module;
-  const FakeKernel* kernel;
+  std::shared_ptr<const FakeKernel> kernel;
   int shared_bytes = 48 << 10;
 };
 
@@ -605,7 +605,7 @@ CUresult module_load_data_ex(CUmodule* module, const void* image, unsigned count
                              CUjit_option* options, void** values) {
   ENTER("cuModuleLoadDataEx");
   const std::string_view text = static_cast<const char*>(image);
-  if (text.find(".version") == std::string_view::npos) {
+  if (!state.compile && text.find(".version") == std::string_view::npos) {
     for (unsigned i = 0; i < count; ++i) {
       if (options[i] == CU_JIT_ERROR_LOG_BUFFER) {
         std::strcpy(static_cast<char*>(values[i]), "line 1: no .version");
@@ -627,23 +627,42 @@ CUresult module_unload(CUmodule module) {
   return CUDA_SUCCESS;
 }
 
+std::shared_ptr<const FakeKernel> kernel_of(const std::string& text, const std::string& name) {
+  for (const FakeKernel& known : kKernels)
+    if (known.name == name && text.find(name) != std::string::npos)
+      return std::make_shared<FakeKernel>(known);
+  std::optional<braze::test::FakeCode> code =
+      state.compile ? state.compile(text, name) : std::nullopt;
+  if (!code) return nullptr;
+  const auto run = [does = std::move(code->run)](CUcontext context, const FakeLaunch&,
+                                                 const Parameters& parameters) {
+    const auto is_there = [&](const void* data, size_t bytes) {
+      return within(context->blocks, data, bytes);
+    };
+    const std::string fault = does(parameters, is_there);
+    if (fault.empty()) return CUDA_SUCCESS;
+    misuse(fault);
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  };
+  return std::make_shared<FakeKernel>(FakeKernel{name, std::move(code->parameters), run});
+}
+
 CUresult module_get_function(CUfunction* function, CUmodule module, const char* name) {
   ENTER("cuModuleGetFunction");
-  const auto kernel = std::find_if(kKernels.begin(), kKernels.end(), [&](const FakeKernel& k) {
-    return k.name == std::string_view(name);
-  });
-  if (kernel == kKernels.end() || module->text.find(name) == std::string::npos) {
-    return CUDA_ERROR_NOT_FOUND;
-  }
   auto& slot = module->functions[name];
-  if (!slot) slot = std::make_unique<CUfunc_st>(CUfunc_st{module, &*kernel});
+  if (!slot) {
+    std::shared_ptr<const FakeKernel> kernel = kernel_of(module->text, name);
+    if (!kernel) return CUDA_ERROR_NOT_FOUND;
+    slot = std::make_unique<CUfunc_st>(CUfunc_st{module, std::move(kernel)});
+  }
   *function = slot.get();
   return CUDA_SUCCESS;
 }
 
 CUresult func_get_attribute(int* value, CUfunction_attribute attribute, CUfunction) {
   ENTER("cuFuncGetAttribute");
-  *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 512 : 128;
+  const int threads = state.compile ? 1024 : 512;
+  *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? threads : 128;
   return CUDA_SUCCESS;
 }
 

@@ -7,7 +7,9 @@
 
 #include <climits>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,15 @@ struct FakeLaunch {
   unsigned blocks = 0, threads = 0, shared_bytes = 0, cluster = 1;
   bool cooperative = false, overlaps = false;
   unsigned members = 1;
+};
+
+/// Code that the driver does not know by name.
+struct FakeCode {
+  using Parameters = std::vector<std::vector<char>>;
+  using IsThere = std::function<bool(const void* data, size_t bytes)>;  ///< memory of the device
+  std::vector<size_t> parameters;                                       ///< bytes of each
+  /// Does what one launch does. Returns what is wrong with it, if something is.
+  std::function<std::string(const Parameters& parameters, const IsThere& is_there)> run;
 };
 
 /// The driver's state that tests see and set; all of it before other threads use the driver.
@@ -41,7 +52,10 @@ struct FakeCuda {
   std::map<std::string, int> calls;           ///< of each function so far
   void (*at_capture)(bool begins) = nullptr;  ///< called where one begins and ends
   void (*at_launch)() = nullptr;              ///< called before each, without a lock
-  bool (*is_inside)() = nullptr;              ///< whether the calling thread is in the driver
+  /// Makes code of a module's text and the name of a function in it. Without it, the driver takes
+  /// PTX only, and runs what it knows by name.
+  std::optional<FakeCode> (*compile)(const std::string& text, const std::string& entry) = nullptr;
+  bool (*is_inside)() = nullptr;  ///< whether the calling thread is in the driver
 
   std::vector<FakeLaunch> launches;   ///< put into streams
   std::vector<std::string> executed;  ///< kernels, in the order in which they ran

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -20,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -89,24 +91,62 @@ size_t size_of_type(ncclDataType_t type) {
   return kSizes[static_cast<size_t>(type)];
 }
 
+/// As float, whose upper half it is.
+struct BFloat16 {
+  uint16_t bits = 0;
+  BFloat16() = default;
+  explicit BFloat16(float value) {
+    uint32_t all = 0;
+    std::memcpy(&all, &value, sizeof all);
+    const bool is_nan = value != value;
+    bits = static_cast<uint16_t>(is_nan ? (all >> 16) | 0x40
+                                        : (all + 0x7fff + ((all >> 16) & 1)) >> 16);
+  }
+  explicit operator float() const {
+    const uint32_t all = uint32_t{bits} << 16;
+    float value = 0;
+    std::memcpy(&value, &all, sizeof value);
+    return value;
+  }
+};
+
+// NCCL leaves open which of two zeros, and whether a NaN or a number; this is one of its answers.
 template <class T>
+bool is_greater(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (a != a || b != b) return a != a;
+    if (a == 0 && b == 0) return !std::signbit(a) && std::signbit(b);
+  }
+  return a > b;
+}
+template <class T>
+bool is_less(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (a != a || b != b) return a != a;
+    if (a == 0 && b == 0) return std::signbit(a) && !std::signbit(b);
+  }
+  return a < b;
+}
+
+template <class T, class Total = T>
 void combine(const std::vector<Operation>& parts, size_t begin, size_t count,
              std::vector<char>& to) {
   to.resize(count * sizeof(T));
   for (size_t i = 0; i < count; ++i) {
-    T total{};
+    Total total{};
     for (size_t k = 0; k < parts.size(); ++k) {
-      const T x = static_cast<const T*>(parts[k].from)[begin + i];
+      const auto x = static_cast<Total>(static_cast<const T*>(parts[k].from)[begin + i]);
       if (k == 0)
         total = x;
       else if (parts[0].op == ncclSum)
-        total = static_cast<T>(total + x);
+        total = static_cast<Total>(total + x);
       else if (parts[0].op == ncclProd)
-        total = static_cast<T>(total * x);
-      else
-        total = parts[0].op == ncclMax ? std::max(total, x) : std::min(total, x);
+        total = static_cast<Total>(total * x);
+      else if (parts[0].op == ncclMax ? is_greater(x, total) : is_less(x, total))
+        total = x;
     }
-    std::memcpy(to.data() + i * sizeof(T), &total, sizeof(T));
+    const auto rounded = static_cast<T>(total);
+    std::memcpy(to.data() + i * sizeof(T), &rounded, sizeof(T));
   }
 }
 
@@ -119,14 +159,30 @@ std::vector<char> combined(const std::vector<Operation>& parts, size_t begin, si
     case ncclFloat64:
       combine<double>(parts, begin, count, out);
       break;
+    case ncclFloat16:
+      combine<_Float16, float>(parts, begin, count, out);
+      break;
+    case ncclBfloat16:
+      combine<BFloat16, float>(parts, begin, count, out);
+      break;
+    case ncclInt8:
+      combine<int8_t>(parts, begin, count, out);
+      break;
+    case ncclUint8:
+      combine<uint8_t>(parts, begin, count, out);
+      break;
+    // Sums and products of signed numbers wrap.
     case ncclInt32:
-      combine<int32_t>(parts, begin, count, out);
+      combine<int32_t, int64_t>(parts, begin, count, out);
+      break;
+    case ncclUint32:
+      combine<uint32_t>(parts, begin, count, out);
       break;
     case ncclInt64:
       combine<int64_t>(parts, begin, count, out);
       break;
-    case ncclUint8:
-      combine<uint8_t>(parts, begin, count, out);
+    case ncclUint64:
+      combine<uint64_t>(parts, begin, count, out);
       break;
     default:
       fake_misuse("a dtype that the fake NCCL does not combine");

@@ -204,6 +204,39 @@ TEST_F(CudaMesh, AllReducesOfOneLaunchAreDoneAtOnce) {
   }
 }
 
+// A call over several GPUs is never recorded, whatever its addresses: each part is one of a call on
+// a mesh, which all ranks know alike. Calls of one of the GPUs go on being recorded between.
+TEST_F(CudaMesh, CallsOverSeveralGpusAreNotRecorded) {
+  const MeshExecutable together = program({CollectiveKind::AllReduce});
+  const Executable alone = sixteen_program(gpu_);
+  constexpr int kCalls = 30;
+  const auto given = arguments(0);
+  const auto calls = [&](bool on_mesh, bool on_one) {
+    if (fake_cuda()) fake_cuda()->reset();
+    for (int i = 0; i < kCalls; ++i) {
+      if (on_mesh) {
+        const auto got = together.run(given);
+        for (size_t device = 0; device < 2; ++device)
+          ASSERT_EQ(got[device][0].to_vector<float>()[5], 4 * 1010.f);
+      }
+      if (on_one) {
+        const auto value = static_cast<float>(i);
+        ASSERT_THAT(run(alone, {filled(300, value, gpu_)})[0].to_vector<float>(), Each(16 * value));
+      }
+    }
+  };
+  calls(true, false);
+  if (fake_cuda()) {
+    EXPECT_EQ(fake_cuda()->calls["cuStreamBeginCapture"], 0);
+    EXPECT_EQ(fake_cuda()->calls["cuGraphLaunch"], 0);
+    EXPECT_EQ(fake_cuda()->calls["nccl all_reduce"], 2 * kCalls);
+  }
+  calls(true, true);
+  if (fake_cuda()) {
+    EXPECT_GT(fake_cuda()->calls["cuGraphLaunch"], kCalls / 2);
+  }
+}
+
 // What is read late, after many more calls, is still what its call made.
 TEST_F(CudaMesh, ManyCallsBeforeAnyResultIsRead) {
   const MeshExecutable run = program({CollectiveKind::AllReduce});
