@@ -1,13 +1,13 @@
-# Reads ir/ops/elementwise.def and writes, for each row, the declaration of its function on Tensors
-# to braze/elementwise.h, documented by the row's meaning, and its definition to
-# frontend/elementwise_functions.inc. So one row is all that a new elementwise op takes.
+# Reads ir/ops/elementwise.def. For each row it writes two things: the declaration of the function
+# on Tensors goes to braze/elementwise.h, with the row's meaning as its comment, and the definition
+# goes to frontend/elementwise_functions.inc. So a new elementwise op needs no more than its row.
 set(table ${PROJECT_SOURCE_DIR}/ir/ops/elementwise.def)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${table})
 file(STRINGS ${table} rows REGEX "^(MACHINE|MATH|FORMULA|ROUNDED)\\(")
 set(declarations)
 set(definitions)
 foreach(row IN LISTS rows)
-  # The meaning is the last string of the row; the gradient after it has no quotes.
+  # The meaning is the last string of the row, because the gradient after it has no quotes.
   string(REGEX MATCH "^[A-Z]+\\(([a-z0-9_]+), ([123]), .*, \"([^\"]*)\", [^\"]*$" matched "${row}")
   if(NOT matched)
     message(FATAL_ERROR "elementwise.def has a row that is not as its first lines say: ${row}")
@@ -16,11 +16,11 @@ foreach(row IN LISTS rows)
   set(name ${op})
   set(arity ${CMAKE_MATCH_2})
   set(meaning "${CMAKE_MATCH_3}")
-  # Two take the dtype they lead to, and select is called where; tensor.h has them.
+  # tensor.h declares these: two take a dtype to convert to, and select is called `where`.
   if(name STREQUAL convert OR name STREQUAL bitcast OR name STREQUAL select)
     continue()
   endif()
-  # max and min are reductions, as in NumPy.
+  # As in NumPy, `max` and `min` are reductions.
   if(name STREQUAL max OR name STREQUAL min)
     string(APPEND name imum)
   endif()

@@ -36,7 +36,7 @@ std::vector<Tensor> stand_ins(const std::vector<Tensor>& arguments, Where call) 
             .node = "grad",
             .fix = "choose another argument, as in grad<1>(f), or cast this one"});
     Graph& graph = builder->graph;
-    // The finished graph never has this input: `substitute` replaces it.
+    // The finished graph does not have this input, because `substitute` replaces it.
     const std::string name = fmt::format("stand-in {}", graph.size());
     const Tensor stand_in = wrap(builder, build::input(graph, name, type_of(argument), where,
                                                        builder->varying.of(node_of(argument))));

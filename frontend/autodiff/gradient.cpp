@@ -21,7 +21,7 @@ bool contains(const Axes64& axes, int64_t axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-/// The axes of a tensor of `rank` that are in none of the lists.
+/// The axes of a tensor of this rank that are in neither list.
 Axes64 other_axes(size_t rank, const Axes64& a, const Axes64& b = {}) {
   Axes64 out;
   for (int64_t i = 0; i < static_cast<int64_t>(rank); ++i)
@@ -29,8 +29,8 @@ Axes64 other_axes(size_t rank, const Axes64& a, const Axes64& b = {}) {
   return out;
 }
 
-/// The nodes on which `ends` depend, including themselves, in order. Of what `stops` depend on,
-/// only `stops` are included. Ids are in topological order.
+/// The nodes on which `ends` depend, and `ends` themselves, in topological order, which is the
+/// order of ids. The search does not go beyond `stops`.
 std::vector<NodeId> ancestors(const Graph& graph, std::span<const NodeId> ends,
                               std::span<const NodeId> stops = {}) {
   std::vector<bool> reached(graph.size()), is_stop(graph.size());
@@ -47,18 +47,18 @@ std::vector<NodeId> ancestors(const Graph& graph, std::span<const NodeId> ends,
   return out;
 }
 
-/// The length of `count` elements with `gap` others between each two. There may be none.
+/// The length of `count` elements with `gap` others between each two. `count` may be 0.
 Expr with_gaps(const Expr& count, int64_t gap) { return count + max(count - 1, 0) * gap; }
 
-/// The vector-Jacobian products of one node. Nodes are copied out of the graph first, because
-/// adding to the graph moves them.
+/// The vector-Jacobian products of one node. The node is copied out of the graph first, because
+/// nodes move when others are added.
 class Backward {
  public:
   Backward(Graph& graph, NodeId id, NodeId gradient)
       : graph_(graph), id_(id), node_(graph[id]), g_(gradient) {}
 
-  /// The gradient of each operand; an empty id means none. Only the gradients of `wanted` operands
-  /// are needed.
+  /// The gradient of each operand. An empty id means that there is none. Only the gradients of
+  /// `wanted` operands are needed.
   std::vector<NodeId> operands(const std::vector<bool>& wanted) {
     wanted_ = &wanted;
     out_.assign(node_.operands.size(), NodeId());
@@ -67,7 +67,7 @@ class Backward {
   }
 
  private:
-  // Shorthands: new nodes stand where this one does.
+  // Shorthands. New nodes get the source line of this one.
   SourceLocation where() const { return node_.location; }
   const TensorType& type(NodeId id) const { return graph_[id].type; }
   TensorType operand_type(size_t i) const { return type(node_.operands[i]); }
@@ -77,8 +77,8 @@ class Backward {
     return build::map(graph_, op, std::move(operands), where());
   }
   NodeId convert(NodeId x, DType to) {
-    // Conversion to f32 and back changes nothing, so a value that returns to 16 bits unchanged
-    // counts as not converted.
+    // Conversion to f32 and back changes nothing, so a value that returns to its 16-bit dtype is
+    // taken as it was.
     if (type(x).dtype == to) return x;
     const MapOp* map = graph_[x].as<MapOp>();
     if (map && map->op == ElementwiseOp::convert) {
@@ -90,12 +90,12 @@ class Backward {
   NodeId zeros(const TensorType& like) {
     return build::broadcast_to(graph_, scalar(like.dtype, 0), like.shape, where());
   }
-  /// The reduced tensor `x`, broadcast along `axes` again.
+  /// `x`, which was reduced along `axes`, broadcast along them again.
   NodeId spread(NodeId x, const Shape& shape, const Axes64& axes) {
     return build::broadcast(graph_, x, shape, other_axes(shape.rank(), axes), where());
   }
 
-  // Leaves, and ops that are not differentiable.
+  // Leaves, and ops that have no gradient.
   void visit(const InputOp&) {}
   void visit(const ConstantOp&) {}
   void visit(const IotaOp&) {}
@@ -128,7 +128,7 @@ class Backward {
 
   void visit(const BroadcastOp& op) {
     const TensorType x = operand_type(0);
-    // The sum over the new axes, and over those that were stretched from an extent of 1.
+    // The gradient is summed over the new axes, and over those that had the extent 1.
     Axes64 summed = other_axes(node_.type.shape.rank(), op.axes);
     for (size_t i = 0; i < op.axes.size(); ++i)
       if (!(x.shape[i] == node_.type.shape[at(op.axes[i])])) summed.push_back(op.axes[i]);
@@ -196,7 +196,7 @@ class Backward {
     }
   }
 
-  /// The gradient of the fill value, which is at every place that holds no element of operand 0.
+  /// The gradient of the fill value. It fills every place that holds no element of operand 0.
   template <class Fill>
   NodeId filled_share(Fill&& filled) {
     const TensorType x = operand_type(0);
@@ -221,11 +221,12 @@ class Backward {
   }
 
   void visit(const BarrierOp&) { out_[0] = g_; }
-  // How a value is spread says nothing of its gradient, which follows from its own users.
+  // How a value is spread says nothing about its gradient. How that is spread follows from its own
+  // users.
   void visit(const ConstrainOp&) { out_[0] = g_; }
 
-  // Collectives. The gradient of an operand is that of the sum over what all devices compute; the
-  // walk sums up what several of them do with one value.
+  // Collectives. The gradient is that of the sum of what all devices compute. If several devices
+  // use one value, then the walk below sums up their parts.
   void visit(const AxisIndexOp&) {}
   void visit(const CollectiveOp& op) {
     const TensorType x = operand_type(0);
@@ -234,7 +235,7 @@ class Backward {
       return build::collective(graph_, {kind, op.axis, Monoid::Sum, offset}, g_, where());
     };
     switch (op.kind) {
-      case CollectiveKind::AllReduce:  // a sum: `expand_bodies` leaves no others
+      case CollectiveKind::AllReduce:  // a sum: `expand_collectives` leaves no others
         out_[0] = g_;
         break;
       case CollectiveKind::AllGather:
@@ -259,7 +260,7 @@ class Backward {
     }
   }
 
-  /// The block of the gradient, one of those with `extent`, at the place of the device.
+  /// The block of the gradient that belongs to this device. Blocks have `extent` rows.
   NodeId own_block(const MeshAxis& axis, const Expr& extent) {
     const NodeId place = build::axis_index(graph_, axis, where());
     const NodeId first = map(ElementwiseOp::mul, {place, build::size(graph_, extent, where())});
@@ -296,7 +297,7 @@ class Backward {
     }
   }
 
-  /// What stands at the places of a scatter's terms.
+  /// The values of x at the places to which a scatter's terms go.
   NodeId gathered(NodeId x, const ScatterOp& op) {
     return build::gather(graph_, x, node_.operands[1], op.axis, where());
   }
@@ -304,14 +305,15 @@ class Backward {
     return build::scatter(graph_, {monoid, op.axis}, x, node_.operands[1], updates, where());
   }
 
-  /// The last term in each place has the gradient of what it became; x where no term is.
+  /// The last term for each place gets the gradient of that place. x gets those of the other
+  /// places.
   void replaced_gradient(const ScatterOp& op) {
     const TensorType& terms = operand_type(2);
     out_[0] = scattered(std::nullopt, g_, zeros(terms), op);
     if (!wants(2)) return;
-    // Terms by their numbers: which is the one that stayed.
+    // The terms' numbers are scattered too, to learn which term stayed in each place.
     const NodeId indices = node_.operands[1];
-    const Shape shape = type(indices).shape;  // the graph grows
+    const Shape shape = type(indices).shape;  // a copy, because the graph grows
     const NodeId number = build::reshape(
         graph_, build::iota(graph_, {DType::I64, Shape({shape.numel()})}, 0, where()), shape,
         where());
@@ -326,7 +328,8 @@ class Backward {
                                     gathered(g_, op), zeros(terms)});
   }
 
-  /// The product of all others by a quotient, which is why a zero among them has no gradient here.
+  /// The product of all other terms is computed by a division, so a term that is zero gets no
+  /// usable gradient.
   void scattered_product_gradient(const ScatterOp& op) {
     out_[0] = scattered(Monoid::Prod, g_, node_.operands[2], op);
     if (wants(2))
@@ -334,7 +337,7 @@ class Backward {
                     {gathered(map(ElementwiseOp::mul, {g_, id_}), op), node_.operands[2]});
   }
 
-  /// x and the terms that are greatest (or least) in their place share the gradient.
+  /// In each place, those of x and the terms that are greatest (or least) share the gradient.
   void scattered_extreme_gradient(const ScatterOp& op) {
     const NodeId x = node_.operands[0], terms = node_.operands[2];
     const DType wide = compute_type(type(x).dtype);
@@ -370,9 +373,9 @@ class Backward {
     }
   }
 
-  /// The product of all others, from products of pairs, of pairs of pairs and so on. It uses no
-  /// division, so it is right at zeros, and so are its own gradients. Symbolic extents are padded
-  /// to the power of two above their range.
+  /// Each element gets the product of all others. It is made from products of pairs, of pairs of
+  /// pairs and so on. There is no division, so it is right for zeros, and so are its own gradients.
+  /// Symbolic extents are padded to the power of two that their range does not exceed.
   NodeId product_gradient(NodeId x, const TensorType& x_type, const Axes64& axes) {
     const DType wide = compute_type(x_type.dtype);
     const Axes64 kept = other_axes(x_type.shape.rank(), axes);
@@ -400,7 +403,7 @@ class Backward {
     return Shape(std::move(rows));
   }
 
-  /// Along the last axis, of `count` elements.
+  /// The products along the last axis, which has `count` elements.
   NodeId products_of_others(NodeId line, const std::vector<Expr>& rows, const Expr& count) {
     const DType dtype = type(line).dtype;
     int64_t width = 1;
@@ -430,7 +433,7 @@ class Backward {
     for (int64_t size = 2; size <= width; size *= 2) {
       levels.pop_back();
       const NodeId level = levels.back();
-      // What an element lacks is its neighbour and what the pair lacks.
+      // The product without an element is its neighbour times the product without the pair.
       std::vector<NodeId> halves;
       for (const int64_t neighbour : {1, 0}) {
         const NodeId half = map(ElementwiseOp::mul, {others, every_second(level, neighbour, size)});
@@ -447,7 +450,7 @@ class Backward {
                         where());
   }
 
-  /// Divided equally among the elements that are the greatest or least.
+  /// The gradient is divided equally among the elements that are the greatest (or least).
   NodeId extreme_gradient(NodeId x, const TensorType& x_type, const Axes64& axes) {
     const DType wide = compute_type(x_type.dtype);
     const NodeId zero = scalar(wide, 0), one = scalar(wide, 1);
@@ -478,8 +481,8 @@ class Backward {
     }
   }
 
-  /// At each index along the scan's axis, the element of x that comes `distance` steps later in the
-  /// scan's order, and `fill` after its end.
+  /// At each index along the scan's axis: the element of x that comes `distance` steps later in the
+  /// order of the scan, or `fill` after the end.
   NodeId later(NodeId x, const ScanOp& op, int64_t distance, double fill) {
     const TensorType x_type = type(x);
     const size_t rank = x_type.shape.rank();
@@ -496,17 +499,17 @@ class Backward {
                         where());
   }
 
-  /// The gradient of the inclusive scan. In an exclusive scan, the last element contributes to
-  /// nothing.
+  /// The gradient of the results of the inclusive scan. The last element of an exclusive scan
+  /// contributes to no result.
   NodeId gradient_of_inclusive(const ScanOp& op) {
     const NodeId g = convert(g_, compute_type(node_.type.dtype));
     return op.exclusive ? later(g, op, 1, 0) : g;
   }
 
-  /// x[j] contributes to y[i] with the product of all others up to i: of those before j, and of
-  /// those between. The sums from behind are S[j] = g[j] + x[j+1] * S[j+1]. Pairs of steps, pairs
-  /// of pairs and so on add them up without division, so they are right at zeros, and so are their
-  /// own gradients.
+  /// In y[i], the factor of x[j] is the product of all elements before j, times the product of
+  /// those between j and i. So the gradient of x[j] is the first product times a sum, and these
+  /// sums are S[j] = g[j] + x[j+1] * S[j+1]. They are made by pairs of steps, pairs of pairs and so
+  /// on. There is no division, so they are right for zeros, and so are their own gradients.
   NodeId running_product_gradient(const ScanOp& op) {
     const NodeId x = convert(node_.operands[0], compute_type(node_.type.dtype));
     const Expr extent = type(x).shape[at(op.axis)];
@@ -521,8 +524,8 @@ class Backward {
     return convert(map(ElementwiseOp::mul, {before, sum}), node_.type.dtype);
   }
 
-  /// The gradient goes to the element from which the running extreme was last taken: the latest of
-  /// equal ones, and of NaNs, which remain too.
+  /// The gradient goes to the element that last set the running extreme. Of equal elements that is
+  /// the latest. The same holds for NaNs, because a NaN stays the extreme.
   NodeId running_extreme_gradient(const ScanOp& op) {
     const NodeId x = node_.operands[0];
     const TensorType x_type = type(x);
@@ -532,13 +535,13 @@ class Backward {
     const NodeId y = op.exclusive ? build::scan(graph_, inclusive, x, where()) : id_;
     const NodeId taken = map(ElementwiseOp::logical_or,
                              {map(ElementwiseOp::eq, {x, y}), map(ElementwiseOp::is_nan, {x})});
-    // Its index along the axis. The first element is always taken.
+    // The index of that element along the axis. The first element always sets the extreme.
     const NodeId own = build::iota(graph_, {DType::I64, shape}, op.axis, where());
     const double none = op.reverse ? 0x1p62 : -1;
     const NodeId candidate = map(ElementwiseOp::select, {taken, own, scalar(DType::I64, none)});
     const Monoid latest = op.reverse ? Monoid::Min : Monoid::Max;
     const NodeId source = build::scan(graph_, {latest, op.axis, op.reverse}, candidate, where());
-    // Its index among all elements in row-major order.
+    // Its row-major index among all elements.
     Expr inner = 1;
     for (size_t i = at(op.axis) + 1; i < shape.rank(); ++i) inner *= shape[i];
     const Shape line({shape.numel()});
@@ -556,9 +559,9 @@ class Backward {
   }
 
   void visit(const DotOp& op) {
-    // The gradient has the result's axes: batch, free left, free right. The free axes of one
-    // operand contract with those of that operand. Then the axes are put back into the order of the
-    // other operand, by the order of the factors if that is enough.
+    // The gradient has the result's axes: batch, left free, right free. It is contracted with one
+    // operand along the free axes of that operand. Then the product's axes are put into the order
+    // of the other operand. If swapping the factors is enough for that, no transpose is needed.
     const size_t batch = op.batch_left.size();
     const Axes64 free_left =
         other_axes(operand_type(0).shape.rank(), op.batch_left, op.contract_left);
@@ -572,8 +575,8 @@ class Backward {
                              free_left, op.contract_left, batch, op.tf32);
   }
 
-  /// For operand `side`, with the axes `batch`, `free` and `contract`, and the same for the other
-  /// one. `other_at` is where the other's free axes begin in the gradient.
+  /// The gradient of operand `side`, whose axes are `batch`, `free` and `contract`. The other
+  /// operand's axes are given in the same way. Its free axes begin at `other_at` in the gradient.
   NodeId dot_gradient(size_t side, const Axes64& batch, const Axes64& free, const Axes64& contract,
                       const Axes64& other_batch, const Axes64& other_free,
                       const Axes64& other_contract, size_t other_at, bool tf32) {
@@ -586,8 +589,8 @@ class Backward {
       back.contract_left.push_back(static_cast<int64_t>(other_at + i));
     back.contract_right = other_free;
     NodeId left = convert(g_, x.dtype), right = node_.operands[1 - side];
-    // The product's axes: batch, this side's free axes, the other's contracted axes in its order.
-    // If the factors stand the other way round, so do the last two.
+    // The product's axes are the batch, this side's free axes, and the other's contracted axes in
+    // the other's order. If the factors are swapped, the last two groups are swapped too.
     Axes64 contracted;
     for (const int64_t axis : sorted(other_contract)) {
       const auto pair = std::find(other_contract.begin(), other_contract.end(), axis);
@@ -627,7 +630,7 @@ class Backward {
   std::vector<NodeId> out_;
 };
 
-/// Collectives that do not combine by a sum, written as a reduction of what they gather.
+/// A collective that does not combine by a sum, written as a reduction of what it gathers.
 NodeId expand_collective(Graph& graph, const CollectiveOp& op, NodeId x, SourceLocation where) {
   std::vector<Expr> dims = graph[x].type.shape.dims();
   CollectiveOp moved{CollectiveKind::AllGather, op.axis};
@@ -642,7 +645,7 @@ NodeId expand_collective(Graph& graph, const CollectiveOp& op, NodeId x, SourceL
   return build::reduce(graph, op.monoid, build::collective(graph, moved, rows, where), {0}, where);
 }
 
-/// `loss`, in which collectives that do not combine by a sum are written otherwise.
+/// `loss`, with such a reduction for each collective that does not combine by a sum.
 NodeId expand_collectives(Graph& graph, NodeId loss) {
   std::map<NodeId, NodeId> replacement;
   for (const NodeId id : ancestors(graph, {&loss, 1})) {
@@ -672,11 +675,11 @@ bool recomputes(const Node& node) {
   return barrier && barrier->recompute;
 }
 
-/// One walk from results back to inputs. A region that is computed again on the way is
+/// One walk from results back to inputs. A region that is computed again for the gradients is
 /// differentiated by a walk of its own.
 class Walk {
  public:
-  /// Ends at `inputs`; gradients are made for those that are `wanted`.
+  /// The walk ends at `inputs`. It makes gradients for those that are `wanted`.
   Walk(Graph& graph, NodeGradients results, std::span<const NodeId> inputs,
        const std::vector<bool>& wanted)
       : graph_(graph), varying_(graph), gradients_(std::move(results)), carries_(graph.size()) {
@@ -689,7 +692,7 @@ class Walk {
       carries_[inputs[i].index] = wanted[i];
     }
     std::erase_if(order_, [&](NodeId id) { return is_input[id.index]; });
-    // The nodes through which the gradient flows: floating values that depend on an input.
+    // The gradient flows through these nodes: floating values that depend on a wanted input.
     for (const NodeId id : order_) {
       const Node& node = graph_[id];
       for (const NodeId operand : node.operands)
@@ -718,10 +721,11 @@ class Walk {
     return {barrier.operands.begin() + 1, barrier.operands.end()};
   }
 
-  // Where a value that devices share meets values that they do not share, each device uses it in
-  // its own way. Its gradient from there is summed up over the devices when it is complete.
+  // A value may be the same on several devices while other operands of an op differ. Then each
+  // device computes only its own part of the value's gradient. When the parts are complete, they
+  // are summed up over the devices.
 
-  /// `more` is a part of the gradient on each of the devices along `axes`.
+  /// Adds `more` to the gradient of `node`. It is a part for each of the devices along `axes`.
   void add(NodeId node, NodeId more, const AxisSet& axes, SourceLocation where) {
     if (axes.empty()) return add_gradient(graph_, gradients_, node, more, where);
     for (auto& [known, sum] : partial_[node]) {
@@ -746,8 +750,8 @@ class Walk {
       add_gradient(graph_, gradients_, node, summed(part, axes, where), where);
   }
 
-  /// The gradient of what was gathered along an axis: of the sums over that axis, each device needs
-  /// its own block only.
+  /// Handles the gradient of a value that was gathered along a mesh axis. Each device needs only
+  /// its own block of the sum over that axis, so a reduce_scatter is enough.
   void scatter(NodeId id) {
     const Node node = graph_[id];
     const auto* op = node.as<CollectiveOp>();
@@ -811,9 +815,9 @@ class Walk {
         add(operands[i], parts[i], without(here, varying_.of(operands[i])), where);
   }
 
-  /// A formula that is differentiated through its body. Only the gradient needs the body: all that
-  /// follows reads the formula itself, so that nothing is computed twice where the graph has its
-  /// value already.
+  /// Differentiates a formula through its body. Only the gradient needs the body. The formula's
+  /// users still read the formula itself, so nothing is computed twice if the graph already has its
+  /// value.
   void visit_body(ElementwiseOp op, const std::vector<NodeId>& operands,
                   const std::vector<bool>& wanted, NodeId gradient, SourceLocation where) {
     const NodeId body = expand_formula(graph_, op, operands, where);
@@ -825,8 +829,8 @@ class Walk {
         }
   }
 
-  /// The results of one region are met one by one. At the last of them, all their gradients exist.
-  /// The region is then computed again, after these, and differentiated as a whole.
+  /// The walk meets the results of a region one by one. At the last one, the gradients of all of
+  /// them exist. Only then is the region computed again, and differentiated as a whole.
   void visit_region(NodeId id) {
     const SourceLocation where = graph_[id].location;
     const Boundary inputs = boundary(graph_[id]);
@@ -859,11 +863,11 @@ class Walk {
   Graph& graph_;
   VaryingAxes varying_;
   NodeGradients gradients_;
-  /// Values that become gradients when they are summed up over these axes.
+  /// Parts of gradients. Summed up over their axes they become gradients.
   std::map<NodeId, std::vector<std::pair<AxisSet, NodeId>>> partial_;
   std::vector<NodeId> order_;
   std::vector<bool> carries_;
-  std::map<Boundary, std::vector<NodeId>> regions_;  // the results of each, in order
+  std::map<Boundary, std::vector<NodeId>> regions_;  // the results of each region, in order
 };
 
 }  // namespace

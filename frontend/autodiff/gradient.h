@@ -1,9 +1,10 @@
 // gradient.h — reverse mode differentiation on the Graph.
 //
-// From the loss backwards, every node hands the gradient of its result to its operands: the table's
-// GRAD for elementwise rows, the transposed movement for movement ops, and so on. Formula rows that
-// are differentiated through their body are replaced by it first. The gradient is made of ordinary
-// nodes of the same graph, located where the node they come from is.
+// From the loss backwards, every node turns the gradient of its result into gradients of its
+// operands. Elementwise rows do this by the table's GRAD, movement ops by the opposite movement,
+// and so on. Some formula rows have no GRAD, and are differentiated through their body. The
+// gradients are ordinary nodes of the same graph. They get the source lines of the nodes that they
+// belong to.
 #pragma once
 
 #include <span>
@@ -13,12 +14,12 @@
 
 namespace braze {
 
-/// d loss / d input for each of `inputs`, added to `graph`. `loss` is a floating scalar; `inputs`
-/// are floating. An input that the loss does not depend on gets zeros.
+/// d loss / d input for each of `inputs`, added to `graph`. `loss` is a floating scalar, and
+/// `inputs` are floating. If the loss does not depend on an input, the gradient is zeros.
 std::vector<NodeId> differentiate(Graph& graph, NodeId loss, std::span<const NodeId> inputs);
 
-/// The nodes that stand for `values` when each of `from` is replaced by the `to` beside it. All in
-/// `graph`, where what does not depend on `from` stays as it is.
+/// The nodes that `values` become if each of `from` is replaced by the corresponding node of `to`.
+/// All of them are in `graph`. Nodes that do not depend on `from` are used as they are.
 std::vector<NodeId> replace(Graph& graph, std::span<const NodeId> values,
                             std::span<const NodeId> from, std::span<const NodeId> to);
 

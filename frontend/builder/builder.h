@@ -39,12 +39,12 @@ inline constexpr Code kNotDifferentiable{
 
 namespace detail {
 
-/// The mesh that a function under construction will run over.
+/// The mesh over which a function under construction will run.
 struct TracedMesh {
   std::vector<MeshAxis> axes;
-  /// For each argument the axes along which the devices have values of their own.
+  /// For each argument: the axes of the mesh along which the devices hold different values.
   std::vector<std::vector<MeshAxis>> varying;
-  /// The axis over which losses are averaged (data_parallel); empty: none.
+  /// The axis over which losses are averaged (data_parallel). It is empty if there is none.
   std::string averaged = {};
 };
 
@@ -55,11 +55,11 @@ struct Builder {
   Builder& operator=(const Builder&) = delete;
 
   Graph graph;
-  VaryingAxes varying;             // of the graph so far
-  std::optional<TracedMesh> mesh;  // none: for one device
-  /// (value, argument): `update` was called on them.
+  VaryingAxes varying;             // for all nodes that the graph has so far
+  std::optional<TracedMesh> mesh;  // nullopt if the function runs on one device
+  /// The pairs (value, argument) on which `update` was called.
   std::vector<std::pair<NodeId, NodeId>> updates;
-  /// (argument, dtype, line): a number that took the dtype of a Tensor.
+  /// (argument, dtype, line): this number argument took the dtype of a Tensor at this line.
   std::vector<std::tuple<NodeId, DType, SourceLocation>> number_uses;
 };
 
@@ -71,8 +71,8 @@ struct Handle {
 
 inline NodeId node_of(const Tensor& tensor) { return NodeId(tensor.id()); }
 
-/// Makes `builder` the one that values without operands (`arange`, `full` ...) belong to, in this
-/// thread, for a scope.
+/// For a scope and in this thread, values without operands (`arange`, `full` and so on) belong to
+/// `builder`.
 class BuilderScope {
  public:
   explicit BuilderScope(std::shared_ptr<Builder> builder);
@@ -84,12 +84,12 @@ class BuilderScope {
   std::shared_ptr<Builder> outer_;
 };
 
-/// The innermost scope's builder; InvalidArgument outside of any.
+/// The builder of the innermost scope. It throws InvalidArgument if there is no scope.
 const std::shared_ptr<Builder>& current_builder(SourceLocation where);
 
-/// While one exists, everything built in this thread is attributed to the place of the outermost
-/// one: a function made of other functions opens one with its caller's line, and with its own name
-/// if errors in those are to name it.
+/// While a Place exists, every node that this thread builds has the source line of the outermost
+/// Place. A function that is made of other functions opens a Place with its caller's line. It also
+/// gives its own name if errors in those functions are to name it.
 class Place {
  public:
   explicit Place(SourceLocation where, const char* function = nullptr);
@@ -101,12 +101,12 @@ class Place {
   bool outermost_;
 };
 
-/// `where`, or the outermost Place.
+/// The line of the outermost Place, or `where` if there is none.
 SourceLocation place(Where where);
-/// What errors in `op` name: the function of the outermost Place, if it gave its name, else `op`.
+/// The function that errors in `op` name: that of the outermost Place if it gave a name, else `op`.
 const char* called(const char* op);
 
-/// Letters, digits, '_', and dots between them.
+/// True if `text` consists of letters, digits and '_', with dots between them.
 bool is_name(std::string_view text);
 
 }  // namespace detail
@@ -119,12 +119,14 @@ std::vector<Expr> to_exprs(const Dims& dims);
 
 namespace detail {
 
-/// The axis counted from the front. InvalidArgument names `op` if it does not exist.
+/// The axis, counted from the front. If it does not exist, it throws InvalidArgument, which names
+/// `op`.
 int64_t to_axis(int64_t axis, size_t rank, const char* op, SourceLocation where);
-/// The same for several, sorted; all axes if none are given.
+/// The same for several axes. The result is sorted. If none are given, it holds all axes.
 std::vector<int64_t> to_axes(const Axes& axes, size_t rank, const char* op, SourceLocation where);
 
-/// The common builder of tensors. InvalidArgument if one is empty or belongs elsewhere.
+/// The builder that all tensors have in common. It throws InvalidArgument if a tensor is empty or
+/// belongs to another builder.
 const std::shared_ptr<Builder>& builder_of(std::span<const Tensor* const> tensors, const char* op,
                                            SourceLocation where);
 inline const std::shared_ptr<Builder>& builder_of(const Tensor& tensor, const char* op,
@@ -133,23 +135,26 @@ inline const std::shared_ptr<Builder>& builder_of(const Tensor& tensor, const ch
   return builder_of({&one, 1}, op, where);
 }
 
-/// The bits of a number (an Operand that is neither Tensor nor Array), rounded if `dtype` is
-/// floating; nullopt if it is not a value of `dtype`.
+/// The bits of a number (an Operand that is neither Tensor nor Array) in `dtype`. The number is
+/// rounded if `dtype` is floating. The result is nullopt if the number is not a value of `dtype`.
 std::optional<uint64_t> number_bits(const Operand& number, DType dtype);
-/// Throws for such a number. `subject` is what the message begins with, `op` the node.
+/// Throws the error for a number without such bits. The message begins with `subject`, and `op` is
+/// the function that the number was passed to.
 [[noreturn]] void fail_number(const Operand& number, DType dtype, std::string_view subject,
                               const char* op, SourceLocation where);
 
-/// The operand as a Tensor; numbers take `dtype`, and must be a value of it. Those that are known
-/// only when the function runs are converted, where their kind has values of `dtype`.
+/// The operand as a Tensor. A number takes `dtype`, and must be a value of it. A number that is
+/// known only when the function runs is converted if its kind of number can become `dtype`.
 Tensor as_tensor(const Operand& operand, const std::shared_ptr<Builder>& builder, DType dtype,
                  const char* op, SourceLocation where);
 
-/// The shape that operands of an elementwise op broadcast to. InvalidArgument shows their types.
+/// The shape to which operands of an elementwise op broadcast. If there is none, it throws
+/// InvalidArgument, which shows the operands' types.
 Shape broadcast_shape(const Graph& graph, std::span<const NodeId> operands, const char* op,
                       SourceLocation where);
 
-/// One row of the elementwise table: numbers become constants, shapes broadcast, types are checked.
+/// The op of one row of the elementwise table. Numbers become constants, shapes are broadcast, and
+/// types are checked.
 Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where where);
 
 inline Tensor wrap(const std::shared_ptr<Builder>& builder, NodeId node) {

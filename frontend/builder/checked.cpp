@@ -17,25 +17,27 @@ namespace {
 
 constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
 
-// How bad a value is. An op went wrong if its result is worse than all of its operands.
+// How bad a value is. An op went wrong if its result is worse than each of its operands.
 enum Level : int64_t { kFinite, kInfinite, kNan };
-// One number says where the first value went wrong; the least number is the first. It is the node
-// of the source times kNodes, plus the element's row-major number times kLevels, plus the level.
+// One number says which value went wrong: the source's node times kNodes, plus the element's
+// row-major number times kLevels, plus the level. The least such number belongs to the first value
+// that went wrong.
 constexpr int64_t kLevels = 4;
 constexpr int64_t kNodes = int64_t{1} << 44;
-// The number of ops that one reduction serves. In long regions each mark waits for all marks before
-// it, and fusion takes twice as long.
+// One reduction serves at most this many ops. In longer regions each mark waits for all marks
+// before it, and fusion takes twice as long.
 constexpr int kMostNodes = 8;
-// Beside this value, a sum of infinities among added values counts as nothing.
+// The weight of a NaN among added values. It is so great that the sum of the weights of all
+// infinities is small beside it.
 constexpr int64_t kNanWeight = int64_t{1} << 40;
 
-/// Ops whose results are bits of an operand.
+/// True for ops whose result is an operand, bit for bit.
 bool passes_on(ElementwiseOp op) {
   using enum ElementwiseOp;
   return op == select || op == min || op == max || op == neg || op == abs || op == bitcast;
 }
 
-/// The position of the operand that holds indices.
+/// The position of the operand that holds indices, if the node has one.
 std::optional<size_t> index_operand(const Node& node) {
   if (node.as<GatherOp>() || node.as<ScatterOp>()) return 1;
   return std::nullopt;
@@ -56,7 +58,7 @@ std::vector<int64_t> all_axes(const Shape& shape) {
   return axes;
 }
 
-/// Nodes over whole tensors, in the notation of scalars, all at one place of the source.
+/// Builds nodes over whole tensors in the notation of scalars. All of them get one source line.
 class Notation {
  public:
   Notation(Graph& graph, SourceLocation where) : graph_(graph), where_(where) {}
@@ -71,7 +73,7 @@ class Notation {
   NodeId integer(int64_t value) const {
     return build::scalar_bits(graph_, DType::I64, static_cast<uint64_t>(value), where_);
   }
-  /// `nan`, `infinite` or 0 for every element.
+  /// For every element: `nan`, `infinite`, or 0 if it is finite.
   NodeId level(NodeId x, int64_t infinite = kInfinite, int64_t nan = kNan) const {
     // x - x is NaN unless x is finite.
     const NodeId is_not_finite = map(ElementwiseOp::is_nan, {map(ElementwiseOp::sub, {x, x})});
@@ -107,7 +109,7 @@ class Notation {
 
 }  // namespace
 
-/// Copies the source with indices within their axes, then appends the checks.
+/// Copies the source, with every index clamped to its axis, and then appends the checks.
 class CheckedGraph::Builder {
  public:
   explicit Builder(CheckedGraph& out)
@@ -139,10 +141,10 @@ class CheckedGraph::Builder {
   }
 
  private:
-  /// The elements of a value that somebody reads.
+  /// Which elements of a value are read.
   struct Demand {
     bool any = false;
-    std::optional<NodeId> only;  ///< true for those elements; empty: for all
+    std::optional<NodeId> only;  ///< true for the elements that are read; nullopt: all
   };
 
   void copy() {
@@ -165,11 +167,11 @@ class CheckedGraph::Builder {
     }
   }
 
-  /// The indices of `node` in i64, which can hold every extent.
+  /// The indices of `node` as i64, which can represent every extent.
   NodeId wide_indices(const Node& node) {
     return build::convert(graph_, copies_[node.operands[1].index], DType::I64, node.location);
   }
-  /// The last index of the axis that `node` reads or writes with them.
+  /// The last valid index of the axis that `node` indexes.
   NodeId last_index(const Node& node) {
     const Shape& shape = source_[node.operands[0]].type.shape;
     return build::size(graph_, shape[static_cast<size_t>(indexed_axis(node))] - 1, node.location);
@@ -230,12 +232,11 @@ class CheckedGraph::Builder {
     outputs.push_back({index, {}, {}});
   }
 
-  /// Ops on the elements of one shape that read each other's results. One reduction serves all of
-  /// them.
+  /// Ops over one shape that read each other's results. One reduction serves all of them.
   struct Region {
     const Node* first;
-    int nodes;     ///< how many are marked
-    NodeId marks;  ///< for each element, kNodes times the first node that went wrong plus its level
+    int nodes;     ///< the number of marked nodes
+    NodeId marks;  ///< for each element: kNodes times the first wrong node, plus its level
   };
 
   void check_values(NodeId id) {
@@ -279,8 +280,8 @@ class CheckedGraph::Builder {
     return n.reduce(Monoid::Min, n.where(is_marked, places, n.integer(kNowhere)));
   }
 
-  /// The worst level among the operands of each element of a result. Empty for ops that make no new
-  /// values.
+  /// For each element of a result, the worst level among the operands it is made of. It is empty
+  /// for ops that make no new values.
   std::optional<NodeId> operands(const Node& node, const Notation& n) {
     if (const auto* map = node.as<MapOp>()) {
       if (passes_on(map->op)) return std::nullopt;
@@ -297,20 +298,20 @@ class CheckedGraph::Builder {
       });
     }
     if (const auto* scatter = node.as<ScatterOp>()) {
-      // What is put in place, and the greatest and least, are numbers that were there.
+      // Other scatters than sums and products only choose among numbers that were there before.
       if (scatter->monoid != Monoid::Sum && scatter->monoid != Monoid::Prod) return std::nullopt;
       return of_scatter(node, n);
     }
     return std::nullopt;
   }
 
-  /// Of no elements, which are finite, too.
+  /// The worst level along the axes. An empty axis counts as finite.
   NodeId worst_along(NodeId levels, const std::vector<int64_t>& axes, const Notation& n) {
     return n.map(ElementwiseOp::max, {n.reduce(Monoid::Max, levels, axes), n.integer(kFinite)});
   }
 
-  /// The worst level of the operands that are floats, each brought to the result's shape by
-  /// `spread(levels, operand)`.
+  /// The worst level of the floating operands. `spread(levels, operand)` brings the levels of each
+  /// operand to the result's shape.
   template <class Spread>
   NodeId worst(const Node& node, const Notation& n, Spread&& spread) {
     std::optional<NodeId> out;
@@ -323,7 +324,7 @@ class CheckedGraph::Builder {
                : build::broadcast(graph_, n.integer(kFinite), node.type.shape, {}, node.location);
   }
 
-  /// For every element of a product, the worst level in the row (column) that it is made of.
+  /// For every element of a product, the worst level in the row (or column) that it is made of.
   NodeId along_contraction(NodeId levels, const Node& node, const DotOp& dot, bool is_left) {
     const std::vector<int64_t>& batch = is_left ? dot.batch_left : dot.batch_right;
     const std::vector<int64_t>& contract = is_left ? dot.contract_left : dot.contract_right;
@@ -341,7 +342,7 @@ class CheckedGraph::Builder {
       std::iota(last.begin(), last.end(), static_cast<int64_t>(kept.size()));
       out = worst_along(out, last, Notation(graph_, node.location));
     }
-    // The free axes of the left operand stand before those of the right.
+    // The left operand's free axes come before those of the right operand.
     const size_t free = kept.size() - batch.size();
     const size_t begin = is_left ? batch.size() : node.type.shape.rank() - free;
     std::vector<int64_t> axes(kept.size());
@@ -351,7 +352,8 @@ class CheckedGraph::Builder {
     return build::broadcast(graph_, out, node.type.shape, axes, node.location);
   }
 
-  /// Levels are combined as the numbers are, as weights that tell apart what was added up.
+  /// The levels are scattered like the numbers. They become weights, so that the sum of several
+  /// still tells whether a NaN or an infinity was among them.
   NodeId of_scatter(const Node& node, const Notation& n) {
     const auto weights = [&](size_t operand) {
       return n.level(copies_[node.operands[operand].index], 1, kNanWeight);
@@ -368,11 +370,11 @@ class CheckedGraph::Builder {
   CheckedGraph& out_;
   const Graph& source_;
   Graph& graph_;
-  // By node of the source.
+  // Each of these has one entry for each node of the source.
   std::vector<NodeId> copies_;
   std::vector<Demand> demands_;
   std::vector<bool> is_constant_;
-  std::vector<bool> leaves_constants_;  // read by more than nodes that depend on constants only
+  std::vector<bool> leaves_constants_;  // an output, or read by a node that is no constant
   std::vector<std::optional<size_t>> region_of_;
 
   std::vector<Region> regions_;
@@ -384,7 +386,7 @@ CheckedGraph::CheckedGraph(const Graph& source) : source_(source), graph_(source
 
 std::vector<Array> CheckedGraph::run(const Executable& executable,
                                      std::span<const Array> arguments) const {
-  std::vector<std::vector<int64_t>> shapes;  // of arguments that may be gone after the call
+  std::vector<std::vector<int64_t>> shapes;  // of arguments, which the call may consume
   for (const Array& argument : arguments) shapes.push_back(argument.shape());
   std::vector<Array> results = executable.run(arguments);
   const auto number = [&](size_t output) { return results[output].to_host().get_int(0); };
@@ -402,7 +404,7 @@ std::vector<Array> CheckedGraph::run(const Executable& executable,
 
 namespace {
 
-/// The elements and types of one call, in words.
+/// Describes elements and types of one call in words.
 class Words {
  public:
   Words(const Graph& graph, std::span<const std::vector<int64_t>> shapes) {

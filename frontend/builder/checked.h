@@ -1,18 +1,17 @@
-// checked.h — checked mode: a graph that looks for its own first mistake.
+// checked.h — checked mode: a graph that finds its own first mistake.
 //
-// The graph of the user gets further results, which say where something first went wrong. They are
-// ordinary nodes, so every device computes them with the ordinary compiler, and the host reads them
+// The user's graph gets further results, which say where something first went wrong. They are
+// computed by ordinary nodes, so the ordinary compiler serves every device. The host reads them
 // after the call. It reports:
 //
-// - an index of gather or scatter_add that is outside of its axis (the call itself clamps it);
-// - a NaN made by an op if none of its operands is NaN there;
-// - an infinity made by an op if its operands are finite there. Infinities in constants and
-//   arguments,
-//   and those that movement, select, min and max pass on, are intended;
+// - an index of a gather or scatter that is outside of its axis (the call itself clamps it);
+// - a NaN that an op makes where none of its operands is NaN;
+// - an infinity that an op makes where its operands are finite;
 // - a NaN in an argument, or in a value that depends on constants only.
 //
-// Infinities in values that depend on constants only are intended too. If only selects read a
-// value, elements that they drop do not count: where(x > 0, log(x), 0) makes no NaN.
+// Other infinities are intended: those in constants and arguments, those that movement, select, min
+// and max pass on, and those in values that depend on constants only. If only selects read a value,
+// the elements that they drop do not count: where(x > 0, log(x), 0) makes no NaN.
 #pragma once
 
 #include <span>
@@ -36,37 +35,37 @@ class CheckedGraph {
  public:
   explicit CheckedGraph(const Graph& source);
 
-  /// The source, with more outputs after its own. It must be compiled as Precision::Strict: in
-  /// other precisions, a value that only a check reads could differ from the value from which the
-  /// results are made.
+  /// The source, with further outputs after its own. It must be compiled as Precision::Strict. In
+  /// other precisions, a check could read another value than the one that the results are made
+  /// from.
   const Graph& graph() const { return graph_; }
   /// The number of outputs that belong to the source.
   size_t result_count() const { return result_count_; }
 
   /// Runs `executable`, which is `graph()` compiled, waits, and returns the source's results. If a
-  /// node went wrong, it throws InvalidArgument with the first such op, its line, the element, and
-  /// what was found there. Arguments that the call was to take over are gone then, too.
+  /// node went wrong, it throws InvalidArgument, which tells the first such op, its line, the
+  /// element, and what was found there. Arguments that the call takes over are gone even then.
   std::vector<Array> run(const Executable& executable, std::span<const Array> arguments) const;
 
  private:
-  /// Indices that can be out of range. One output says where the first one is, and the next one its
-  /// value.
+  /// Indices that can be out of range. One output tells the place of the first such index, and the
+  /// next output tells its value.
   struct IndexCheck {
     NodeId node;  ///< of the source
     size_t output = 0;
   };
   class Builder;
 
-  // `shapes`: of the arguments.
+  // `shapes` are those of the arguments.
   [[noreturn]] void fail_index(NodeId node, int64_t place, int64_t index,
                                std::span<const std::vector<int64_t>> shapes) const;
   [[noreturn]] void fail_value(int64_t value, std::span<const std::vector<int64_t>> shapes) const;
 
   Graph source_, graph_;
   size_t result_count_ = 0;
-  std::vector<bool> of_constants_;        // by node of the source: whether it depends on them only
+  std::vector<bool> of_constants_;  // for each source node: whether it depends on constants only
   std::vector<IndexCheck> index_checks_;  // in the order of the source's nodes
-  size_t first_value_ = 0;  // this output and those after it say which value went wrong first
+  size_t first_value_ = 0;  // from this output on, they say which value went wrong first
 };
 
 }  // namespace braze

@@ -65,7 +65,7 @@ void check_combined(detail::Builder& builder, const Tensor& x, const MeshAxis& a
               "for their mean differentiate all_reduce(loss, axis, Reduction::Mean)"});
 }
 
-/// Throws unless the devices divide an axis of x.
+/// Throws unless the number of devices divides the extent of an axis of x.
 void check_divides(const Tensor& x, int64_t along, const MeshAxis& axis, const char* op,
                    const SourceLocation& where) {
   if (to_expr(x.shape()[static_cast<size_t>(along)]).is_multiple_of(axis.size)) return;

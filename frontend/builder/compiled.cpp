@@ -20,10 +20,11 @@ std::string lines_text(const Graph& graph) {
 
 std::shared_ptr<const Program> compiled_program(const Graph& graph, const Target& target,
                                                 const CompileOptions& options) {
-  // It outlives static Jitted functions. So does the other cache.
+  // This cache is never destroyed, because static Jitted functions may use it at the very end. The
+  // same holds for the other cache.
   static auto* const programs = new MemoryCache<std::shared_ptr<const Program>>(kMostPrograms);
   const auto make = [&] { return compile(graph, target, options); };
-  // A dump or an observer must see a compilation, so it has to happen.
+  // If a dump or an observer is to see the compilation, then it has to happen.
   if (!may_be_cached(options)) return std::make_shared<const Program>(make());
   const CacheKey key = program_key(graph, target, options);
   return with_locations_of(
@@ -37,8 +38,8 @@ Executable compiled_executable(const Graph& graph, const Device& device,
   if (!may_be_cached(options))
     return Executable::load(compiled_program(graph, target, options), device);
   const CacheKey key = program_key(graph, target, options);
-  // A loaded program refers to lines. A compiled program serves all equal graphs, wherever they
-  // stand.
+  // A loaded program knows the user's source lines, so each place in the source has its own. A
+  // compiled program serves all equal graphs.
   return executables->get_or_make(hash128(key.text() + device.name() + lines_text(graph)), [&] {
     return Executable::load(compiled_program(graph, target, options), device);
   });

@@ -1,4 +1,4 @@
-// compiled.h — from a graph to an executable, once for equal graphs of this process.
+// compiled.h — compiles and loads a graph, once for all equal graphs of this process.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace braze {
 
-/// `graph`, compiled for `device` and loaded on it. It is compiled once for an equal graph, target
-/// and options, and loaded once for each device and place in the user's source. Thread-safe;
-/// different graphs are compiled at the same time.
+/// `graph`, compiled for `device` and loaded on it. Graphs that are equal are compiled once for
+/// each target and options. They are loaded once for each device and place in the user's source. It
+/// is thread-safe, and different graphs are compiled at the same time.
 Executable compiled_executable(const Graph& graph, const Device& device,
                                const CompileOptions& options);
 
-/// The program alone, compiled once in the same way.
+/// Only the program, which is compiled once in the same way.
 std::shared_ptr<const Program> compiled_program(const Graph& graph, const Target& target,
                                                 const CompileOptions& options);
 

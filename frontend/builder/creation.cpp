@@ -1,4 +1,4 @@
-// creation.cpp — values without operands: constants and indices in graphs, Arrays from nothing.
+// creation.cpp — values without operands: constants and indices in graphs, and new Arrays.
 #include "braze/creation.h"
 
 #include <algorithm>
@@ -89,7 +89,7 @@ Array full(std::vector<int64_t> shape, double value, DType dtype, const Device& 
   check_value("full", value, dtype);
   HostTensor host(dtype, std::move(shape));
   if (host.numel() > 0) host.set_double(0, value);
-  // The filled part is copied behind itself, twice as much each time.
+  // The filled part is copied behind itself, so each copy doubles it.
   const size_t size = host.size_bytes();
   for (size_t filled = size_of(dtype); filled < size; filled *= 2)
     std::memcpy(host.data() + filled, host.data(), std::min(filled, size - filled));

@@ -1,4 +1,4 @@
-// einsum.cpp — Einstein's summation, as sums, diagonals and contractions of two operands at a time.
+// einsum.cpp — Einstein's summation, made of sums, diagonals and contractions of two operands.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -12,8 +12,8 @@ namespace braze {
 
 namespace {
 
-// The name of an axis is its letter. The axes of "..." have numbers below zero, and the last one is
-// -1, so that those of several operands meet as they broadcast.
+// The label of an axis is its letter. The axes of "..." have negative labels, and the last one is
+// -1. Thus the axes of several operands' "..." meet as they do when they are broadcast.
 using Label = int;
 using Labels = std::vector<Label>;
 
@@ -83,7 +83,7 @@ class Einsum {
            R"(name axes by letters, as in "ij,jk->ik")");
   }
 
-  /// The labels of `text`, in which "..." stands for `rest` axes.
+  /// The labels in `text`, where "..." stands for `rest` axes.
   Labels expand(std::string_view text, size_t rest) const {
     Labels labels;
     const size_t dots = text.find("...");
@@ -131,7 +131,7 @@ class Einsum {
 
   // ---- Bringing operands into form ------------------------------------------------------------
 
-  /// If two axes have one name, one axis along both remains.
+  /// Two axes with the same label become one axis: the diagonal.
   void take_diagonals(Term& term) {
     for (size_t i = 0; i < term.labels.size(); ++i)
       while (true) {
@@ -156,7 +156,7 @@ class Einsum {
     Dims shape = last.shape();
     shape.pop_back();
     shape.back() = extent * extent;
-    // Every (n+1)th of n * n elements.
+    // The diagonal is every (n+1)th of the n * n elements.
     const Tensor flat = reshape(last, shape);
     const Tensor diagonal = extent.is_constant()
                                 ? slice(flat, -1, 0, extent * extent, extent.value() + 1)
@@ -172,8 +172,8 @@ class Einsum {
     return detail::wrap(builder, build::size(builder->graph, to_expr(extent), where_));
   }
 
-  /// Removes axes of extent 1 that meet others with their name, and checks that all others are
-  /// equal.
+  /// Removes axes of extent 1 if another axis with their label is longer, and checks that all other
+  /// extents of a label are equal.
   void broadcast() {
     std::map<Label, Dim> extents;
     for (const Term& term : terms_)
@@ -206,7 +206,7 @@ class Einsum {
            });
   }
 
-  /// Sums over the axes that only this term has.
+  /// Sums over the axes that neither the result nor another term has.
   void sum_alone(size_t i) {
     Term& term = terms_[i];
     Labels kept;
@@ -220,7 +220,8 @@ class Einsum {
     if (!gone.empty()) term = {sum(term.tensor, gone), std::move(kept)};
   }
 
-  /// The tensor with its axes in the order of `labels`, which has them all; others get extent 1.
+  /// The tensor with its axes in the order of `labels`, which include all of its axes. The other
+  /// labels get extent 1.
   static Tensor arranged(const Term& term, const Labels& labels) {
     std::vector<int64_t> order;
     Dims shape;
@@ -280,7 +281,7 @@ class Einsum {
   SourceLocation where_;
   std::vector<Term> terms_;
   Labels result_;
-  size_t rest_ = 0;  // axes of the longest "..."
+  size_t rest_ = 0;  // the number of axes of the longest "..."
 };
 
 }  // namespace

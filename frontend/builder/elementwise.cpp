@@ -67,8 +67,8 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
   const char* op_name = called(is_select ? "where" : row.name.data());  // names are literals
 
   std::vector<const Tensor*> tensors;
-  std::optional<DType> dtype;   // of the first Tensor or Array
-  std::optional<DType> number;  // of the numbers, in case that there is no other
+  std::optional<DType> dtype;   // that of the first Tensor or Array
+  std::optional<DType> number;  // that of the numbers, which counts if there is no other
   for (size_t i = 0; i < operands.size(); ++i) {
     const Operand& operand = operands[i];
     if (operand.kind() == Operand::Kind::Tensor) tensors.push_back(&operand.tensor());
@@ -145,7 +145,7 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
   }
 #include "frontend/elementwise_functions.inc"
 
-// Operators have no room for a location; their operands bring it.
+// An operator cannot have a parameter for the location, so the operands bring it.
 #define BRAZE_OPERATOR(symbol, op)                                      \
   Tensor operator symbol(const Operand& x, const Operand& y) {          \
     const Operand operands[] = {x, y};                                  \
@@ -187,7 +187,7 @@ Tensor where(const Operand& condition, const Operand& x, const Operand& y, Where
 Tensor cast(const Tensor& x, DType dtype, Where where) {
   const SourceLocation at = detail::place(where);
   const auto& builder = detail::builder_of(x, "cast", at);
-  if (x.dtype() == dtype) return detail::wrap(builder, detail::node_of(x));  // no number any more
+  if (x.dtype() == dtype) return detail::wrap(builder, detail::node_of(x));  // no longer a number
   return detail::wrap(builder, build::convert(builder->graph, detail::node_of(x), dtype, at));
 }
 
@@ -200,8 +200,8 @@ Tensor bitcast(const Tensor& x, DType dtype, Where where) {
 
 namespace {
 
-/// x^exponent for a positive exponent, from its highest bit down: square, and multiply if the bit
-/// is set.
+/// x^exponent for a positive exponent. For each of its bits, from the highest down, it squares, and
+/// multiplies if the bit is set.
 Tensor product_power(const Tensor& x, int64_t exponent) {
   Tensor power = x;
   for (int bit = std::bit_width(static_cast<uint64_t>(exponent)) - 1; --bit >= 0;) {
@@ -223,7 +223,7 @@ Tensor detail::integer_power(const Tensor& x, int64_t exponent, Where where) {
   const SourceLocation at = detail::place(where);
   builder_of(x, "pow", at);
   const auto like_x = [&](const Tensor& power) { return x.is_number() ? as_number(power) : power; };
-  // Within the range in which f64 has all integers.
+  // Only in this range can f64 represent every integer.
   constexpr int64_t kGreatest = int64_t{1} << 53;
   if (exponent < -kGreatest || exponent > kGreatest)
     fail(codes::kBadNumber, fmt::format("pow: the exponent {} is out of range", exponent),
@@ -242,16 +242,16 @@ Tensor detail::integer_power(const Tensor& x, int64_t exponent, Where where) {
   DType wide = compute_type(dtype);
   if (1 < exponent && exponent <= 4)
     return like_x(cast(product_power(cast(x, wide), exponent), dtype));
-  // An exponent that its dtype rounds would become another one; for example, it could become even
-  // instead of odd.
+  // If the dtype rounded the exponent, then it would be another exponent. For example, an odd one
+  // could become even.
   wide = has_integer(dtype, exponent) ? dtype : has_integer(wide, exponent) ? wide : DType::F64;
   return like_x(cast(braze::pow(cast(x, wide), static_cast<double>(exponent)), dtype));
 }
 
 Tensor stop_gradient(const Tensor& x, Where where) {
   const detail::Place place(where);
-  // Through a dtype on which nothing is differentiable. The pair is removed when the function is
-  // complete.
+  // Two bitcasts, to an integer dtype and back: no gradient flows through integers. The pair is
+  // removed when the function is complete.
   switch (x.dtype()) {
     case DType::F64:
       return bitcast(bitcast(x, i64), f64);

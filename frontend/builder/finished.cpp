@@ -6,7 +6,7 @@ namespace braze::detail {
 
 NodeId rebuild_finished(Graph& graph, const Node& node, std::vector<NodeId> operands) {
   if (const auto* barrier = node.as<BarrierOp>(); barrier && barrier->recompute) return operands[0];
-  // A stop_gradient is two bitcasts that cancel.
+  // A stop_gradient is two bitcasts that cancel each other.
   const auto is_bitcast = [](const Node& n) {
     const auto* map = n.as<MapOp>();
     return map && map->op == ElementwiseOp::bitcast;

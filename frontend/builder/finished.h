@@ -1,4 +1,4 @@
-// finished.h — from a graph under construction to the one that is compiled.
+// finished.h — turns a graph under construction into the one that is compiled.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace braze::detail {
 
-/// The node for `node`, of a graph under construction, on operands of a finished graph. Nodes that
-/// only gradients consider (`stop_gradient`, parts to compute again) have no node of their own.
-/// Bitcasts that cancel remain, as dead nodes.
+/// Rebuilds `node` of a graph under construction in a finished graph, on `operands` of that graph.
+/// Nodes that only matter for gradients (`stop_gradient`, parts to compute again) get no node of
+/// their own. Bitcasts that cancel each other remain as dead nodes.
 NodeId rebuild_finished(Graph& graph, const Node& node, std::vector<NodeId> operands);
 
 }  // namespace braze::detail

@@ -1,4 +1,4 @@
-// indexing.cpp — parts of Tensors: x[{...}], split, triangles, take_along_axis; and repetitions.
+// indexing.cpp — parts of Tensors (x[{...}], split, triangles, take_along_axis), and repetitions.
 #include <algorithm>
 #include <numeric>
 
@@ -18,20 +18,21 @@ size_t at_axis(int64_t axis) { return static_cast<size_t>(axis); }
   fail(codes::kBadAttribute, why, {.location = where, .node = "x[{...}]", .fix = std::move(fix)});
 }
 
-/// A negative number counts from the end; an expression is taken as it is.
+/// The place counted from the start. A negative number counts from the end. An expression is taken
+/// as it is.
 Dim from_start(const Dim& at, const Dim& extent) {
   return at.is_constant() && at.value() < 0 ? extent + at : at;
 }
 
-/// False if a number, counted from the end if it is negative, is certainly neither one of the
-/// extent's places nor, for the end of a Slice, behind the last (`room` 0).
+/// False if a number is certainly not a place of the axis. A negative number counts from the end.
+/// With `room` 0, which is for the end of a Slice, the place behind the last one is allowed too.
 bool may_be_within(const Dim& at, const Dim& extent, int64_t room) {
   if (!at.is_constant() || !extent.is_constant()) return true;
   const int64_t place = from_start(at, extent).value();
   return place >= 0 && place + room <= extent.value();
 }
 
-/// The parts of `x` that begin at multiples of `size` along an axis.
+/// Cuts `x` along an axis into parts that begin at multiples of `size`.
 std::vector<Tensor> cut(const Tensor& x, int64_t size, int64_t axis) {
   const int64_t extent = x.dim(axis).value();
   std::vector<Tensor> parts;
@@ -40,7 +41,8 @@ std::vector<Tensor> cut(const Tensor& x, int64_t size, int64_t axis) {
   return parts;
 }
 
-/// The axis counted from the front, whose extent is a number, for parts of which `count` is one.
+/// The axis counted from the front. Its extent must be a number, and `count`, the number or size of
+/// the parts, must be positive.
 int64_t axis_to_cut(const char* op, const Tensor& x, int64_t count, int64_t axis,
                     SourceLocation where) {
   detail::builder_of(x, op, where);
@@ -59,7 +61,7 @@ void check_count(const char* op, int64_t count, SourceLocation where) {
          {.location = where, .node = op});
 }
 
-/// `x` with only the elements of a matrix that a function of row and column keeps.
+/// `x` with only those elements of its matrices that a function of row and column keeps.
 template <class Keeps>
 Tensor triangle(const char* op, const Tensor& x, Where where, Keeps keeps) {
   const detail::Place all(where, op);
@@ -112,7 +114,7 @@ Tensor Tensor::operator[](std::initializer_list<Index> indices) const {
     if (part.step == 0)
       fail_index(fmt::format("x[{{...}}]: the step of axis {} is 0", axis), at, "1 takes all");
     if (part.step < 0) {
-      // Places count from the end on an axis that is reversed.
+      // The axis is reversed below, so the start is counted from the end.
       backwards.push_back(static_cast<int64_t>(axis));
       start = extent - 1 - start;
       stop = part.stop ? extent - 1 - stop : extent;
@@ -220,7 +222,8 @@ Tensor take_along_axis(const Tensor& x, const Tensor& indices, int64_t axis, Whe
           .node = "take_along_axis",
           .fix = "give indices of i32 or i64 with the axes of x; on axes other than the indexed "
                  "one, extents are those of x or 1"});
-  // `take` judges an index where it stands for a place along the axis; what it gives is a place.
+  // The indices pass through a `take` along this axis first. It judges them by the axis, and it
+  // returns the places that they denote.
   const auto along = [&](const Expr& value) {
     return detail::wrap(builder, build::size(builder->graph, value, at));
   };

@@ -51,7 +51,7 @@ struct Specialization {
     if (wanted != structure || arguments.size() != leaves.size()) return false;
     for (size_t i = 0; i < leaves.size(); ++i)
       if (!leaves[i].admits(arguments[i]) || !(arguments[i].device() == device)) return false;
-    // Without arguments, the call runs where the caller is.
+    // A call without arguments runs on the caller's default device.
     return !arguments.empty() || device == default_device();
   }
 };
@@ -75,18 +75,18 @@ struct JitCore::State {
 
   std::string argument_name(int position) const { return tracer.argument_name(position); }
 
-  /// The device of all arguments.
+  /// The device that all arguments have in common.
   Device common_device(std::span<const Array> arguments, const TracedCall& call) const;
   SpecializationRef make(uint64_t structure, const Device& device, const std::vector<Spec>& leaves,
                          const TracedCall& call) const;
-  /// Warns when a function is compiled again and again.
+  /// Warns if the function is compiled again and again.
   void note_compilation(const Device& device, const std::vector<Spec>& leaves,
                         const TracedCall& call);
 };
 
 JitCore::JitCore(std::vector<Spec> specs, JitOptions options, std::source_location where)
     : state_(std::make_unique<State>(std::move(specs), std::move(options), where)) {
-  // The name stands in the graph's text and names the folder of a dump.
+  // The name is part of the graph's text, and it names the folder of a dump.
   constexpr size_t kLongest = 100;
   const std::string& name = state_->options.name;
   if (!is_name(name) || name.size() > kLongest)

@@ -15,10 +15,10 @@ using detail::wrap;
 
 namespace {
 
-/// The axes of a tensor as vector positions.
+/// The axis as a position in a vector.
 size_t at_axis(int64_t axis) { return static_cast<size_t>(axis); }
 
-/// `x` broadcast and checked to be usable beside `y` in a call of `op`.
+/// The builder that `x` and `y` have in common, for a call of `op`.
 const std::shared_ptr<detail::Builder>& builder_of_two(const Tensor& x, const Tensor& y,
                                                        const char* op, SourceLocation where) {
   const Tensor* both[] = {&x, &y};
@@ -124,7 +124,7 @@ Tensor slice(const Tensor& x, const Dims& starts, const Dims& limits, std::vecto
   check_rank(starts.size(), x, "slice", "starts", where);
   check_rank(limits.size(), x, "slice", "limits", where);
   check_rank(strides.size(), x, "slice", "strides", where);
-  // A negative number counts from the end; an expression is taken as it is.
+  // A negative number counts from the end. An expression is taken as it is.
   const auto resolve = [&](const Dims& places) {
     std::vector<Expr> out;
     for (size_t i = 0; i < places.size(); ++i) {
@@ -229,7 +229,7 @@ Tensor scatter(const Tensor& x, const Tensor& indices, const Tensor& updates, Sc
 
 namespace {
 
-// The places [start, start + count) of an axis, moved to lie within it.
+// The places [start, start + count) of an axis, moved so that all lie within the axis.
 Tensor places_from(const Tensor& start, const Dim& extent, const Dim& count) {
   const auto& builder = start.builder();
   const NodeId most = build::size(builder->graph, to_expr(extent - count));
@@ -266,7 +266,7 @@ Tensor dynamic_slice(const Tensor& x, const std::vector<Tensor>& starts, const D
   Tensor out = x;
   for (size_t i = 0; i < sizes.size(); ++i) {
     const auto axis = static_cast<int64_t>(i);
-    if (x.dim(axis) == sizes[i]) continue;  // it begins at 0
+    if (x.dim(axis) == sizes[i]) continue;  // the part is the whole axis
     out = take(out, places_from(starts[i], x.dim(axis), sizes[i]), axis);
   }
   return out;
@@ -286,8 +286,8 @@ Tensor dynamic_update(const Tensor& x, const Tensor& update, const std::vector<T
   size_t first = 0, end = sizes.size();
   while (first < end && shape[first] == sizes[first]) ++first;
   while (end > first && shape[end - 1] == sizes[end - 1]) --end;
-  if (first == end) return update;  // all of it
-  // The axes between become one, along which every element has its place.
+  if (first == end) return update;  // the part is all of x
+  // The axes from `first` to `end` become one, along which every element has its place.
   const Dims box(sizes.begin() + static_cast<ptrdiff_t>(first),
                  sizes.begin() + static_cast<ptrdiff_t>(end));
   Tensor places;
@@ -320,7 +320,7 @@ Tensor one_hot(const Tensor& x, int64_t classes, DType dtype, Where call) {
     fail(codes::kDTypeMismatch,
          fmt::format("one_hot: {} is not of an integer dtype", x.to_string()),
          {.location = where, .node = "one_hot", .fix = "cast it to i32 or i64"});
-  // A short dtype may not be able to represent all classes.
+  // A short dtype may be too small for the classes' numbers.
   const Tensor wide = size_of(x.dtype()) < 4 ? cast(x, i32) : x;
   const Tensor index =
       wrap(builder, build::iota(builder->graph, {wide.dtype(), Shape{Expr(classes)}}, 0, where));

@@ -19,7 +19,7 @@ namespace braze {
 
 namespace {
 
-// Both libraries count: one makes the code, and the other defines how it is called.
+// The builds of both libraries count: one makes the code, and the other defines how it is called.
 const std::string& compiler_build_id() {
   static const char kHere = 0;
   static const std::string id = build_id_around(&kHere);
@@ -44,7 +44,8 @@ CacheKey key_of(std::string_view language, std::string_view text, const Target& 
   return key;
 }
 
-// Without build ids a key would not be sufficient. A user who asks to see compilations gets some.
+// Without build ids, a key would not determine the program. And a user who asks to see compilations
+// must get some.
 bool is_usable(DiskCache& cache) {
   return !compiler_build_id().empty() && !library_build_id().empty() && !read_env(kEnvDump) &&
          read_env_int(kEnvDebug, 0, 5).value_or(0) == 0 && cache.enabled();
@@ -55,7 +56,7 @@ std::optional<Program> load(const CacheKey& key, DiskCache& cache) {
   if (!payload) return std::nullopt;
   try {
     return decode(std::as_bytes(std::span(*payload)), key.name());
-  } catch (const std::exception&) {  // it is complete and has this key, but is not a program
+  } catch (const std::exception&) {  // the entry is complete and has this key, but is not a program
     cache.remove(key);
     return std::nullopt;
   }

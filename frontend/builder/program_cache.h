@@ -1,4 +1,4 @@
-// program_cache.h — programs on disk, by everything that determines them.
+// program_cache.h — programs on disk, found by everything that determines them.
 #pragma once
 
 #include <functional>
@@ -13,29 +13,29 @@
 
 namespace braze {
 
-/// Everything that determines the program of a source: its text, for a graph without the user's
-/// lines; the target; the options; the builds of Braze's libraries, and the compilers and
-/// assemblers of this machine.
+/// Everything that determines the program of a source: its text (that of a graph is taken without
+/// the user's lines), the target, the options, the builds of Braze's libraries, and the compilers
+/// and assemblers of this machine.
 CacheKey program_key(const Graph& graph, const Target& target, const CompileOptions& options);
 CacheKey program_key(const TileProgram& tile, const Target& target, const CompileOptions& options);
 CacheKey program_key(const Kernel& kernel, const Target& target, const CompileOptions& options);
 
-/// Whether a compilation with these options may be skipped: not if an observer or a dump folder
-/// must see it.
+/// Whether a compilation with these options may be skipped. It may not if an observer or a dump
+/// folder must see it.
 bool may_be_cached(const CompileOptions& options);
 
-/// The program stored under `key`, or that of `make`, which is then stored. `compile_seconds` is
-/// the time, either way. An entry that cannot be read is made anew. With BRAZE_DUMP or BRAZE_DEBUG
-/// every program is. Throws what `make` throws.
+/// The program that is stored under `key`. If there is none, or it cannot be read, or BRAZE_DUMP or
+/// BRAZE_DEBUG is set, it is the program of `make`, which is then stored. In both cases
+/// `compile_seconds` is the time that this call took. It throws what `make` throws.
 std::shared_ptr<const Program> cached_program(const CacheKey& key,
                                               const std::function<Program()>& make,
                                               DiskCache& cache = DiskCache::of_process());
 
-/// `program`, which was compiled from a graph equal to `source`, with the lines of `source`.
+/// `program` with the source lines of `source`. It was compiled from a graph that equals `source`.
 std::shared_ptr<const Program> with_locations_of(const Graph& source,
                                                  std::shared_ptr<const Program> program);
 
-/// Like `compile`, except for programs that already exist.
+/// Like `compile`, but it takes a program that already exists.
 template <class Source>
 std::shared_ptr<const Program> cached_program(const Source& source, const Target& target,
                                               const CompileOptions& options,

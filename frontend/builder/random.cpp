@@ -22,7 +22,7 @@
 namespace braze::random {
 namespace {
 
-/// Random bits for one uniform number: as many as the dtype keeps below 1.
+/// The number of random bits in one uniform number: as many as the dtype can represent below 1.
 int uniform_bits(DType dtype) { return std::min(info(dtype).fraction, 23) + 1; }
 
 void check_floating(DType dtype, const char* what, SourceLocation where) {
@@ -40,7 +40,8 @@ void check_finite(const char* what, const char* parameter, double value, DType d
          {.fix = "give finite numbers, or a dtype that can represent them"});
 }
 
-// Words of numbers drawn under a key have the counter's upper half zero; derived keys do not.
+// When numbers are drawn with a key, the upper half of the counter is zero. When a key is derived,
+// it is not, so the two never get the same words.
 constexpr uint32_t kByIndex = 1, kByName = 2;
 
 Key derived(const Key& key, uint64_t index, uint32_t kind) {
@@ -77,12 +78,12 @@ void check_key(const Tensor& key, const char* op, SourceLocation where) {
          {.location = where, .node = op, .fix = "a key is u32[2], such as random::Key(1).array()"});
 }
 
-/// Element `i` of a vector.
+/// Element `i` of a vector, as a scalar.
 Tensor element(const Tensor& vector, int64_t i) {
   return reshape(slice(vector, 0, i, i + 1), Dims{});
 }
 
-/// Two words for each element.
+/// Two random words for each element.
 std::pair<Tensor, Tensor> two_words(const Tensor& key, const Dims& shape) {
   Dims both = shape;
   both.insert(both.begin(), Dim(2));
@@ -90,15 +91,17 @@ std::pair<Tensor, Tensor> two_words(const Tensor& key, const Dims& shape) {
   return {reshape(slice(words, 0, 0, 1), shape), reshape(slice(words, 0, 1, 2), shape)};
 }
 
-/// `function` of the scalar that stands for x. Functions made of machine rows have the same bits
-/// everywhere; the interpreter's own logarithm and cosine are those of the host's library.
+/// `function` applied to each element of x. Functions that are made of machine rows give the same
+/// bits on every device. The interpreter's own logarithm and cosine would be those of the host's
+/// library.
 template <class Function>
 Tensor of_scalars(const Tensor& x, Function function) {
   GraphEmitter emitter(x.builder()->graph, detail::place(Where::current()), true);
   return detail::wrap(x.builder(), GraphEmitter::node(function(emitter.value(detail::node_of(x)))));
 }
 
-/// The cosine of an angle of `word` (u32) parts in 2^32 of a turn: n quarters and a rest.
+/// The cosine of an angle that is `word` (u32) / 2^32 of a turn. The angle is taken as n quarter
+/// turns and a rest.
 Scalar cosine_of_turn(const Scalar& word, DType dtype) {
   const Scalar half_turns = convert(bitcast(word, DType::I32), dtype) * 0x1p-31;
   const Scalar n = round_even(half_turns * 2.0);
@@ -162,11 +165,11 @@ Tensor uniform(const Tensor& key, const Dims& shape, DType dtype, Where where) {
 
 namespace {
 
-/// In f32, or in f64 for f64.
+/// Normal numbers in f32, or in f64 if `dtype` is f64.
 Tensor wide_normal(const Tensor& key, const Dims& shape, DType dtype) {
   const DType wide = compute_type(dtype);
   const auto [first, second] = two_words(key, shape);
-  // Within (0, 1], so that the logarithm is finite.
+  // It lies within (0, 1], so its logarithm is finite.
   const Tensor share = cast(first, wide) * 0x1p-32 + 0x1p-33;
   const Tensor log = of_scalars(share, [](const Scalar& x) { return math::log(x); });
   return sqrt(log * -2.0) *
@@ -185,11 +188,11 @@ Tensor normal(const Tensor& key, const Dims& shape, DType dtype, Where where) {
 
 namespace {
 
-/// Builds random numbers for a shape; the distribution's parameters are a vector of f64.
+/// Builds random numbers of a shape. The parameters of the distribution are a vector of f64.
 using Draw = Tensor (*)(const Tensor& key, const Dims& shape, DType dtype,
                         const Tensor& parameters);
 
-/// The memory of `flat`, which nobody else has, under another shape.
+/// The memory of `flat` as an Array of another shape. Nobody else may hold `flat`.
 Array reshaped(const Array& flat, std::vector<int64_t> shape) {
   flat.wait();
   Array::State& state = *flat.state();
@@ -199,8 +202,8 @@ Array reshaped(const Array& flat, std::vector<int64_t> shape) {
   return Array(std::move(same));
 }
 
-/// An Array of what `draw` builds. The function is compiled for any number of elements, namely that
-/// of the memory that the result takes over, which is its first argument.
+/// An Array of the numbers that `draw` builds. The function is compiled once for any number of
+/// elements. Its first argument is the memory that the result takes over, which has this number.
 Array drawn(const char* name, Draw draw, std::vector<int64_t> shape, Key key,
             const std::vector<double>& parameters, DType dtype, const Device& device) {
   const auto function = [draw](Tensor memory, Tensor k, Tensor p) {
@@ -224,8 +227,9 @@ Array drawn(const char* name, Draw draw, std::vector<int64_t> shape, Key key,
                   std::move(shape));
 }
 
-/// `value` (f64), rounded down to `dtype`. The nearest number might be the end of an interval, and
-/// ends would get half of what the numbers between them get.
+/// `value` (f64), rounded down to `dtype`. If it were rounded to the nearest number, it could
+/// become the end of the interval, and both ends would be half as likely as the numbers between
+/// them.
 Tensor rounded_down(const Tensor& value, DType dtype) {
   if (dtype == DType::F64) return value;
   const int kept = dtype == DType::F32 ? 24 : uniform_bits(dtype);
@@ -234,7 +238,7 @@ Tensor rounded_down(const Tensor& value, DType dtype) {
   return cast(bitcast(magnitude & ~dropped, f64), dtype);
 }
 
-/// The next lower number of a floating dtype.
+/// The greatest number of a floating dtype below `value`.
 double next_below(double value, DType dtype) {
   const uint64_t sign = uint64_t{1} << (8 * size_of(dtype) - 1);
   uint64_t bits = constant_bits(dtype, value);

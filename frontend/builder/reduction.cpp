@@ -94,7 +94,7 @@ Tensor all(const Tensor& x, const Axes& axes, bool keepdims, Where where) {
 Tensor mean(const Tensor& x, const Axes& axes, bool keepdims, Where where) {
   const detail::Place place(where);
   check_floating(x, "mean");
-  // The sum of a 16-bit tensor may exceed its range where the mean does not.
+  // The sum of a 16-bit tensor may exceed the dtype's range even if the mean does not.
   const DType wide = compute_type(x.dtype());
   return cast(sum(cast(x, wide), axes, keepdims) / count(x, axes, wide), x.dtype());
 }
@@ -110,7 +110,7 @@ Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdims, Where where) 
   const detail::Place place(where);
   check_floating(x, "logsumexp");
   const Tensor greatest = stop_gradient(max(x, axes, true));
-  // An infinite maximum is not subtracted, because inf - inf would be NaN.
+  // An infinite maximum is not subtracted, because inf - inf is NaN.
   const Tensor shift =
       braze::where(abs(greatest) < std::numeric_limits<double>::infinity(), greatest, 0);
   const Tensor total = log(sum(exp(x - shift), axes, true)) + shift;
@@ -188,10 +188,10 @@ Tensor dot(const Tensor& x, const Tensor& y, std::optional<DType> result, Where 
              where);
   DotAxes axes{.contract_left = {-1}, .contract_right = {y_axis}, .result = result};
 
-  // The usual case: y has no axes before its last two, so those of x just pass through.
+  // The usual case: y has no batch axes, so those of x just pass through.
   if (y.rank() <= 2) return dot_general(x, y, axes);
   if (x.rank() <= 2) {
-    // Result axes come as m, batch of y, n; the batch belongs first.
+    // The product's axes are m, the batch of y, and n. The batch must come first.
     const Tensor product = dot_general(x, y, axes);
     if (x.rank() == 1) return product;
     std::vector<int64_t> order;

@@ -1,4 +1,4 @@
-// signature_history.h — what differed between the arguments for which a function was compiled.
+// signature_history.h — tells in what the compilations of a function differed.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,20 @@
 
 namespace braze::detail {
 
-/// Values of things that a compilation depends on ("axis 0 of arg0"), over several compilations.
+/// Collects, over several compilations, the values of the things on which a compilation depends,
+/// such as "axis 0 of arg0".
 class SignatureHistory {
  public:
   void add(const std::string& what, const std::string& value);
 
-  /// What took more than one value, the most variable first: "axis 0 of arg0 was 1, 2, 3". It names
-  /// only a few, and no long ones; empty if nothing changed.
+  /// The things that had more than one value, the one with the most values first: "axis 0 of arg0
+  /// was 1, 2, 3". It tells only a few values, and no long ones. It is empty if nothing changed.
   std::string changes() const;
 
  private:
   struct Thing {
     std::string name;
-    std::vector<std::string> values;  // each once, in the order in which they came
+    std::vector<std::string> values;  // without repetition, in the order in which they came
   };
 
   std::vector<Thing> things_;  // in the order in which they came

@@ -35,10 +35,10 @@ namespace {
 
 constexpr size_t kMostSpecializations = 128;
 
-/// One array of the arguments that a specialization serves.
+/// The arrays that a specialization serves as one leaf of its arguments.
 struct Leaf {
   LeafSignature type;
-  std::optional<Sharding> sharding;  // only if it decides what is compiled
+  std::optional<Sharding> sharding;  // only if the compilation depends on it
 };
 
 }  // namespace
@@ -48,13 +48,13 @@ struct SpmdSpecialization {
 
   uint64_t structure = 0;
   Mesh mesh;
-  std::vector<Leaf> leaves;  // of the whole arguments
+  std::vector<Leaf> leaves;  // those of the whole arguments
   std::vector<Sharding> in, out;
-  std::shared_ptr<const Graph> graph;  // of one device
+  std::shared_ptr<const Graph> graph;  // what one device computes
   MeshExecutable executable;
   std::shared_ptr<const void> skeleton;
   std::vector<NumberUse> number_uses;
-  std::string collectives;  // the collectives that were inserted, as text
+  std::string collectives;  // tells which collectives were inserted
 
   bool admits(uint64_t wanted, std::span<const Array> arguments,
               std::span<const std::optional<Sharding>> shardings) const {
@@ -121,7 +121,7 @@ struct SpmdCore::State {
     return part;
   }
 
-  /// How each leaf is spread, and the type of its shard.
+  /// The types of the leaves' shards. `shardings` gets how each leaf is spread.
   std::vector<Spec> shards_of(const TracedCall& call, std::vector<Sharding>& shardings) const {
     tracer.check_donations(call);
     const auto places = call.leaves();
@@ -159,12 +159,12 @@ struct SpmdCore::State {
     return out;
   }
 
-  /// The part of the results that a path names. The path begins with the number of the result.
+  /// Which of the results a path belongs to. The path begins with the number of the result.
   static size_t part_of(const std::string& path, size_t parts) {
     return parts == 0 ? 0 : static_cast<size_t>(std::stoul(path.substr(1)));
   }
 
-  /// How the results are spread, as the user said. An error if that is not true.
+  /// How the results are spread, as the user said. It throws if that is not true.
   std::vector<Sharding> results_of(const Graph& graph, const std::vector<std::string>& paths,
                                    size_t parts) const {
     const std::vector<AxisSet> varying = varying_axes(graph);
@@ -212,7 +212,7 @@ struct SpmdCore::State {
     return out;
   }
 
-  /// How the arguments are spread, if that decides which specialization serves them.
+  /// How the arguments are spread. It has nullopt if the specialization does not depend on it.
   std::vector<std::optional<Sharding>> deciding(std::span<const Array> arguments) const {
     std::vector<std::optional<Sharding>> out;
     for (const Array& argument : arguments) {
@@ -357,7 +357,7 @@ std::string SpmdCore::graph_text(const TracedCall& call) const {
 
 namespace {
 
-/// The arguments of every device.
+/// The arguments that each device gets.
 std::vector<std::vector<Array>> by_device(const Mesh& mesh, std::span<const Array> arguments) {
   std::vector<std::vector<Array>> out(mesh.size());
   for (const Array& argument : arguments)

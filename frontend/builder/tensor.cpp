@@ -18,7 +18,7 @@ namespace braze {
 
 namespace {
 
-/// Takes an integer off the front of `text`.
+/// Removes an integer from the front of `text` and returns it.
 std::optional<int64_t> take_integer(std::string_view& text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -38,7 +38,7 @@ bool is_word(char c) {
 }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// "n:1..64%8" as a symbol; nullopt if it is not of that form.
+/// The symbol that a text such as "n:1..64%8" describes. It is nullopt for other texts.
 std::optional<Expr> parse_symbol(std::string_view text) {
   const size_t length =
       static_cast<size_t>(std::find_if_not(text.begin(), text.end(), is_word) - text.begin());
@@ -214,7 +214,7 @@ void fail_number(const Operand& number, DType dtype, std::string_view subject, c
 
 namespace {
 
-/// A number that is known already, as the constant it became.
+/// The number that a constant node holds.
 std::optional<Operand> constant_of(const Node& node) {
   const auto* constant = node.as<ConstantOp>();
   if (!constant) return std::nullopt;
@@ -224,8 +224,8 @@ std::optional<Operand> constant_of(const Node& node) {
   return Operand(constant->value->get_double(0));
 }
 
-/// Takes care that a number which gets another dtype is a value of it: now if it is known, and at
-/// every call if it is an argument.
+/// A number takes another dtype, so it must be a value of that dtype. A constant is checked now. An
+/// argument is recorded, and checked at every call.
 void note_use(const std::shared_ptr<Builder>& builder, NodeId number, DType dtype, const char* op,
               SourceLocation where) {
   const Node& node = builder->graph[number];

@@ -20,10 +20,10 @@ namespace detail {
 
 namespace {
 
-/// The functions that this thread traces, each within the one before.
+/// The functions that this thread is tracing. Each is traced within the one before it.
 thread_local std::vector<const void*> tracing;
 
-/// Says that this thread traces a function, for a scope in which no other thread does.
+/// Records, for a scope, that this thread traces a function. No other thread traces it meanwhile.
 class TracingScope {
  public:
   TracingScope(const void* function, std::mutex& turn) : turn_(turn) {
@@ -158,7 +158,7 @@ Graph Tracer::trace(const TracedCall& call, const std::vector<Spec>& specs, Trac
                        output.valid() ? "a Tensor of another function" : "an empty Tensor"),
            {.location = where, .fix = "return values computed from the arguments"});
 
-  // The stand-ins of gradients are inputs that nothing uses; a new graph begins without them.
+  // The stand-ins of gradients are inputs that no node uses. So a new graph is built without them.
   Graph graph(name);
   std::map<NodeId, NodeId> replacement;
   for (const Tensor& argument : arguments)
@@ -180,7 +180,7 @@ Graph Tracer::trace(const TracedCall& call, const std::vector<Spec>& specs, Trac
     outputs.push_back({replacement.at(node_of(traced.outputs[i])), "result" + traced.paths[i], {}});
   graph.set_outputs(std::move(outputs));
   set_outputs(graph, *builder, traced, arguments, places);
-  // Dead bitcasts are left behind.
+  // The bitcasts of stop_gradient may be dead by now.
   graph = without_dead_code(graph);
   std::vector<const Shape*> shapes;
   for (const NodeId input : graph.inputs()) shapes.push_back(&graph[input].type.shape);
@@ -215,7 +215,7 @@ void Tracer::set_outputs(Graph& graph, const Builder& builder, const Traced& tra
                          const std::vector<std::pair<int, std::string>>& places) const {
   std::vector<GraphOutput> outputs = graph.outputs();
   std::vector<bool> taken(arguments.size());
-  // What `update` said.
+  // First, the arguments that `update` named.
   for (size_t i = 0; i < outputs.size(); ++i)
     for (const auto& [value, argument] : builder.updates) {
       if (value != node_of(traced.outputs[i])) continue;
@@ -232,8 +232,8 @@ void Tracer::set_outputs(Graph& graph, const Builder& builder, const Traced& tra
       outputs[i].updates = static_cast<uint32_t>(position);
     }
   check_updates(builder, traced, arguments, outputs);
-  // Donated arguments: each leaf becomes the first result of its type that is still free. Results
-  // in the order of the arguments, as a training step gives them, pair up as meant.
+  // Then, the donated arguments. Each leaf becomes the first result of its type that is still free.
+  // A training step returns its results in the order of its arguments, so the right ones meet.
   for (size_t position = 0; position < arguments.size(); ++position) {
     const bool donated =
         std::find(donate.begin(), donate.end(), places[position].first) != donate.end();

@@ -1,4 +1,4 @@
-// tracing.h — from a C++ function of Tensors to a graph, for the functions that compile it.
+// tracing.h — runs a C++ function of Tensors to get its graph, for the functions that compile it.
 #pragma once
 
 #include <mutex>
@@ -20,7 +20,7 @@ inline constexpr Code kSpecMismatch{"spec-mismatch", ErrorKind::InvalidArgument,
 
 namespace detail {
 
-/// The type of one array of the arguments, in the form that a call is compared with.
+/// The type of one array of the arguments, in a form that is quickly compared with a call's array.
 class LeafSignature {
  public:
   explicit LeafSignature(const Spec& spec);
@@ -35,26 +35,27 @@ class LeafSignature {
   std::vector<Extent> extents_;
 };
 
-/// One function, and what its calls have in common.
+/// One function, and what all of its calls have in common.
 struct Tracer {
   std::string name;
-  std::vector<int> donate;          ///< positions of arguments
-  std::vector<std::string> inputs;  ///< names of arguments
+  std::vector<int> donate;          ///< the positions of the donated arguments
+  std::vector<std::string> inputs;  ///< the names of the arguments
   std::source_location where;
-  /// By who runs the user's function, which may not be thread-safe.
+  /// Held while the user's function runs, because it may not be thread-safe.
   mutable std::mutex mutex = {};
 
   std::string argument_name(int position) const;
-  /// The types to compile for: by position of the argument what was declared, else what came.
+  /// The types to compile for: the declared type of an argument, else the type that the call has.
   std::vector<Spec> leaf_specs(const TracedCall& call, const std::vector<Spec>& specs) const;
-  /// Throws unless all donated arguments are there.
+  /// Throws if an argument that is to be donated does not exist.
   void check_donations(const TracedCall& call) const;
-  /// Throws if a number is no value of a dtype that it takes.
+  /// Throws if a number is not a value of a dtype that it takes in the function.
   void check_numbers(const FlatCall& flat, const TracedCall& call,
                      const std::vector<NumberUse>& uses) const;
-  /// Throws if this thread is tracing the function already.
+  /// Throws if this thread is already tracing the function.
   void refuse_recursion() const;
-  /// What the function builds for arguments of these types; over `mesh`, if there is one.
+  /// The graph that the function builds for arguments of these types. It runs over `mesh`, if that
+  /// is given.
   Graph trace(const TracedCall& call, const std::vector<Spec>& specs, Traced& traced,
               const TracedMesh* mesh = nullptr) const;
 
@@ -62,13 +63,13 @@ struct Tracer {
   using Places = std::vector<std::pair<int, std::string>>;
   void set_outputs(Graph& graph, const Builder& builder, const Traced& traced,
                    const std::vector<Tensor>& arguments, const Places& places) const;
-  /// What `update` said of a result has become of it.
+  /// Throws unless every result took over the argument that `update` gave it.
   void check_updates(const Builder& builder, const Traced& traced,
                      const std::vector<Tensor>& arguments,
                      const std::vector<GraphOutput>& outputs) const;
 };
 
-/// What `check` says of a result.
+/// The report of `check` about a result.
 CheckReport report_of(const CheckResult& result);
 
 }  // namespace detail

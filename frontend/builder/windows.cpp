@@ -13,7 +13,7 @@ using detail::place;
 
 namespace {
 
-/// Exact division and its ceiling; `by` is positive.
+/// The quotient, rounded up. `by` is positive.
 Dim ceil_div(const Dim& x, int64_t by) { return (x + Dim(by - 1)) / Dim(by); }
 
 Dim least(const Dim& a, const Dim& b) { return to_dim(min(to_expr(a), to_expr(b))); }
@@ -27,7 +27,7 @@ Dim not_negative(const Dim& x) { return to_dim(max(to_expr(x), Expr(0))); }
         .fix = std::move(fix)});
 }
 
-/// Places of the axis, padding and gaps included.
+/// The number of places on the axis, with its padding and gaps.
 Dim places(const Dim& extent, const Window& w) {
   const Dim elements =
       w.gap == 1 ? extent : to_dim(max(to_expr(extent) * w.gap - Expr(w.gap - 1), Expr(0)));
@@ -49,14 +49,15 @@ void check(const char* op, const Window& w) {
            "sizes are 0 or more, strides and gaps 1 or more, all of them below 2^30");
 }
 
-/// Windows whose numbers are given. The taps are new axes before axis `tap_axis` of x, or at the
-/// end. A negative dilation counts from the last tap's place.
+/// Windows, with the given number of them along each axis. The taps are new axes before axis
+/// `tap_axis` of x, or at the end. With a negative dilation, the last tap is at the window's
+/// beginning.
 Tensor windows_of(const Tensor& x, const std::vector<Window>& list, const Dims& counts,
                   const Operand& fill, const char* op, size_t tap_axis) {
   const SourceLocation where = place(Where::current());
   const auto& builder = detail::builder_of(x, op, where);
   const Tensor filler = detail::as_tensor(fill, builder, x.dtype(), op, where);
-  // Axes of x as axes of the result.
+  // The result's axis for an axis of x.
   const auto moved = [&](int64_t axis) {
     return axis + (axis < static_cast<int64_t>(tap_axis) ? 0 : static_cast<int64_t>(list.size()));
   };
@@ -103,12 +104,12 @@ Dims counts_of(const Tensor& x, const std::vector<Window>& list, const char* op)
   return counts;
 }
 
-/// The spatial axes of an image, and lists with a number for each.
+/// The spatial axes of an image, and lists with an entry for each of them.
 struct Spatial {
   const char* op;
   const Tensor& x;
   Channels channels;
-  int64_t count;  ///< of spatial axes
+  int64_t count;  ///< the number of spatial axes
 
   Spatial(const char* name, const Tensor& image, Channels where)
       : op(name), x(image), channels(where) {
@@ -144,7 +145,7 @@ Dim constant_only(const char* op, const Dim& extent, const Tensor& filters) {
   return extent;
 }
 
-/// A convolution by windows whose numbers are given.
+/// A convolution. Its windows and how many there are along each axis are given.
 struct Convolution {
   const char* op;
   const Tensor& x;
@@ -152,15 +153,15 @@ struct Convolution {
   Channels channels;
   int64_t groups;
   bool tf32;
-  /// Filters with channels first are [f, c / groups, taps..], or transposed [c, f / groups,
-  /// taps..].
+  /// If channels come first, the filters are [f, c / groups, taps..], or [c, f / groups, taps..] if
+  /// `transposed`.
   bool transposed = false;
 
   Tensor operator()(const std::vector<Window>& list, const Dims& counts) const {
     const size_t n = list.size();
     const bool last = channels == Channels::Last;
-    // [n, places.., taps.., c] or [n, c, taps.., places..]: in the order of the filters, what is
-    // summed over is one run of memory wherever the windows are stored.
+    // The windows are [n, places.., taps.., c] or [n, c, taps.., places..]. The summed axes are in
+    // the order of the filters, so they are one run of memory if the windows are stored.
     const Tensor under = windows_of(x, list, counts, 0, op, last ? n + 1 : 2);
     std::vector<int64_t> taps(n), under_taps(n);
     std::iota(taps.begin(), taps.end(), last ? 0 : 2);
@@ -183,7 +184,7 @@ struct Convolution {
     }
     under_taps.insert(under_taps.begin(), 1);
     taps.insert(taps.begin(), transposed ? 0 : 1);
-    // [f, n, places..]: rows of places stay rows.
+    // The product is [f, n, places..], so rows of places stay rows.
     const Tensor y = product(filters, under, {.contract_left = taps, .contract_right = under_taps});
     std::vector<int64_t> order(static_cast<size_t>(n) + 2);
     std::iota(order.begin(), order.end(), int64_t{0});
@@ -191,7 +192,7 @@ struct Convolution {
     return permute(y, order);
   }
 
-  /// An axis cut into groups and what each of them has.
+  /// `t` with one axis cut into two: the groups, and the elements of each group.
   Tensor cut(const Tensor& t, int64_t axis) const {
     Dims shape = t.shape();
     const auto i = static_cast<size_t>(axis);
@@ -204,10 +205,11 @@ struct Convolution {
                  std::vector<int64_t> taps) const {
     const auto n = static_cast<int64_t>(taps.size());
     const bool last = channels == Channels::Last;
-    // Windows [n, places.., taps.., g, c] or [n, g, c, taps.., places..].
+    // The windows become [n, places.., taps.., g, c] or [n, g, c, taps.., places..].
     const int64_t channel = last ? 2 * n + 1 : 1;
     const Tensor u = cut(under, channel);
-    // Filters [taps.., c, g, f], or [g, f, c, taps..], transposed [g, c, f, taps..].
+    // The filters become [taps.., c, g, f], or [g, f, c, taps..], or if transposed [g, c, f,
+    // taps..].
     const Tensor w = cut(filters, last ? n + 1 : 0);
     const int64_t group = last ? n + 1 : 0,
                   in = last         ? n
@@ -247,12 +249,13 @@ struct Convolution {
     return joined(permute(y, order));
   }
 
-  /// Every group has one channel: products of elements, summed over the taps.
+  /// Every group has one channel, so the products of elements are summed over the taps only.
   Tensor alone(const Tensor& u, const Tensor& w, const std::vector<int64_t>& under_taps,
                const std::vector<int64_t>& taps, int64_t group, int64_t in, int64_t out) const {
     const auto n = static_cast<int64_t>(taps.size());
     const DType wide = compute_type(x.dtype());
-    // u [n, places.., taps.., g, 1] or [n, g, 1, taps.., places..], whose 1 meets f.
+    // u is [n, places.., taps.., g, 1] or [n, g, 1, taps.., places..]. Its axis of extent 1 meets
+    // the filters' axis f.
     std::vector<int64_t> order;
     Dims shape;
     if (channels == Channels::Last) {
@@ -274,7 +277,7 @@ struct Convolution {
     return joined(cast(sum(cast(u, wide) * filter, under_taps), x.dtype()));
   }
 
-  /// Groups and filters as one axis.
+  /// `y` with the groups and each group's filters as one axis.
   Tensor joined(const Tensor& y) const {
     Dims shape = y.shape();
     const auto axis =
@@ -286,8 +289,7 @@ struct Convolution {
   }
 };
 
-/// Checks rank, dtypes and channels. `own` is the axis of the filters that counts the results of
-/// all groups, or of one group if `share`.
+/// Checks the rank, the dtypes and the numbers of channels.
 void check_filters(const char* op, const Spatial& s, const Tensor& filters, int64_t groups,
                    bool transposed) {
   const Tensor& x = s.x;
@@ -326,7 +328,7 @@ std::vector<int64_t> taps_of(const Spatial& s, const Tensor& filters) {
   return sizes;
 }
 
-/// A window may be as long as the whole padded axis, if that is known.
+/// Throws if a window is longer than the whole padded axis, as far as that is known.
 void check_fits(const char* op, const Tensor& x, const Window& w) {
   const Dim all = places(x.dim(w.axis), w);
   if (all.is_constant() && all.value() < span(w).value() && all.value() >= 0 &&
@@ -370,7 +372,7 @@ Dims pool_counts(const Spatial& s, const std::vector<Window>& list, bool ceil_mo
   Dims counts;
   for (const Window& w : list) {
     const Dim extent = s.x.dim(w.axis);
-    // The last window begins before the padding at the end.
+    // The last window must begin before the padding at the end.
     const Dim all = ceil_div(places(extent, w) - span(w), w.stride) + Dim(1);
     counts.push_back(not_negative(least(all, ceil_div(extent + w.low, w.stride))));
   }
@@ -454,7 +456,8 @@ Tensor conv_transpose(const Tensor& x, const Tensor& filters, const ConvOptions&
   Dims counts;
   for (int64_t i = 0; i < s.count; ++i) {
     const auto k = static_cast<size_t>(i);
-    // Taps go backwards over the spread elements; the last one is at low.
+    // The taps go backwards over the elements, which have gaps between them. The last tap is at
+    // `low`.
     const int64_t reach = (sizes[k] - 1) * dilations[k];
     list.push_back(
         {s.axis(i), sizes[k], 1, -dilations[k], strides[k], Dim(reach) - low[k], Dim(0)});
@@ -498,7 +501,7 @@ Tensor avg_pool(const Tensor& x, const std::vector<int64_t>& sizes, const PoolOp
   const DType wide = compute_type(x.dtype());
   const Tensor total = sum(cast(windows_of(x, list, counts, 0, "avg_pool", x.rank()), wide),
                            tap_axes(x, list.size()));
-  // The number of places that a window covers is a product of numbers, one for each axis.
+  // The number of places that a window covers is a product with one factor for each axis.
   Tensor result = total;
   int64_t whole = 1;
   for (size_t i = 0; i < list.size(); ++i) {
@@ -510,7 +513,7 @@ Tensor avg_pool(const Tensor& x, const std::vector<int64_t>& sizes, const PoolOp
       continue;
     }
     Dim covered = x.dim(w.axis);
-    if (options.count_include_pad) {  // of a window beyond the padding, the part before its end
+    if (options.count_include_pad) {  // places up to the end of the padding count
       covered = covered + w.low + w.high;
       w.low = Dim(0);
     }

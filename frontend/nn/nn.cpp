@@ -18,7 +18,7 @@ struct Fans {
   double in, out;
 };
 
-/// For a weight [in, out]; axes before the last two multiply both.
+/// The numbers of a weight [in, out]. Any axes before the last two multiply both.
 Fans fans(const std::vector<int64_t>& shape) {
   if (shape.empty()) return {1, 1};
   double spread = 1;
@@ -34,7 +34,7 @@ Initializer scaled_normal(double (*variance)(Fans)) {
   };
 }
 
-/// For the same variance: a uniform number on [-b, b) has the variance b^2 / 3.
+/// Uniform numbers of the same variance: on [-b, b) the variance is b^2 / 3.
 Initializer scaled_uniform(double (*variance)(Fans)) {
   return [variance](const std::vector<int64_t>& shape, DType dtype, random::Key key) {
     const double bound = std::sqrt(3 * variance(fans(shape)));
@@ -114,10 +114,10 @@ Parameters batch_norm_statistics(int64_t channels) {
 
 namespace {
 
-/// 16-bit floats are computed in f32 if a function of many ops would round in between.
+/// Converts 16-bit floats to f32, for functions of many ops, which would round after each of them.
 Tensor widen(const Tensor& x) { return cast(x, compute_type(x.dtype())); }
 
-/// Differences to the maximum. The shift changes no result, so no gradient flows through it.
+/// x minus its maximum. The shift changes no result, so no gradient flows through it.
 Tensor shifted(const Tensor& x, int64_t axis) { return x - stop_gradient(max(x, axis, true)); }
 
 void check_labels(const char* op, const Tensor& logits, const Tensor& labels) {
@@ -133,8 +133,8 @@ void check_labels(const char* op, const Tensor& logits, const Tensor& labels) {
         .fix = "give integers in the shape of the logits without the last axis"});
 }
 
-/// A parameter along the last axis of a value must have just that axis. Others would broadcast, and
-/// a layer with swapped parameters would train.
+/// A parameter for the last axis of a value must be a vector of that length. Other shapes would be
+/// broadcast, and a layer whose parameters are swapped would train.
 void check_last_axis(const char* op, const char* name, const Tensor& parameter, const Tensor& x) {
   if (x.rank() > 0 && parameter.rank() == 1 && parameter.dim(0) == x.dim(-1)) return;
   fail(codes::kShapeMismatch,
@@ -199,7 +199,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t ignore_
   const int64_t classes = z.dim(-1).value();
   const Tensor chosen = sum(braze::where(one_hot(labels, classes, boolean), z, 0), -1);
   const Tensor loss = log(sum(exp(z), -1)) - chosen;
-  // The shift cancels only where a class is chosen, so the other rows must be left out as a whole.
+  // The shift only cancels if a class is chosen. Rows without a class must be left out as a whole.
   const Tensor label = cast(labels, i64);
   const Tensor is_class = (label >= 0) & (label < classes), counts = label != ignore_index;
   const Tensor other = braze::where(counts, full_like(loss, NAN), 0);
@@ -269,7 +269,7 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& scale, const Te
 
 namespace {
 
-/// The axis of the channels, and a vector with one number for each of them in the shape of x.
+/// Gives vectors with one number for each channel a shape that broadcasts to the shape of x.
 struct ByChannel {
   int64_t axis;
   Dims shape;
@@ -314,7 +314,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, con
   const ByChannel spread(x, channels, {scale, shift, mean, variance}, where);
   const Tensor wide = widen(x);
   const DType dtype = wide.dtype();
-  // One factor and one term for each channel.
+  // One factor and one summand for each channel.
   const Tensor factor = widen(scale) * rsqrt(cast(variance, dtype) + epsilon);
   const Tensor term = widen(shift) - cast(mean, dtype) * factor;
   return cast(wide * spread(factor) + spread(term), x.dtype());

@@ -20,13 +20,13 @@ namespace {
 DType wide_type(const Tensor& x) { return compute_type(x.dtype()); }
 Tensor widened(const Tensor& x) { return cast(x, wide_type(x)); }
 
-/// Where the array is; of one that is spread, where its first shard is.
+/// The device of the array. If the array is spread, it is the device of the first shard.
 Device device_of(const Array& array) { return array.shards()[0].device(); }
 Device device_of(const Parameters& parameters) {
   return parameters.empty() ? default_device() : device_of(parameters.begin()->second);
 }
 
-/// Spread as the array is.
+/// Zeros of the compute type, spread like the array.
 Array wide_zeros_like(const Array& array) {
   const Array zero = zeros(array.shape(), compute_type(array.dtype()), device_of(array));
   return array.is_spread() ? zero.to(array.spread()->mesh, array.sharding()) : zero;
@@ -38,7 +38,7 @@ void add_master_weights(Parameters& state, const Parameters& parameters,
                         const StateOptions& options) {
   static const auto widen = jit([](Tensor x) { return widened(x); });
   if (!options.master_weights) return;
-  // Spread as the array is.
+  // The result is spread like the array.
   const auto widen_parts = [](const Array& array) {
     return distribute([](Tensor x) { return widened(x); }, array.spread()->mesh)(array);
   };
@@ -47,7 +47,8 @@ void add_master_weights(Parameters& state, const Parameters& parameters,
       state.add(master_name(name), array.is_spread() ? widen_parts(array) : widen(array));
 }
 
-/// The part of `state` with this name, in the dtype of the steps of `w`.
+/// The part of `state` with this name. Its dtype must be the one in which steps of `w` are
+/// computed.
 const Tensor& state_of(const Weights& state, const std::string& name, const Tensor& w) {
   const Tensor& value = state.at(name);
   if (value.dtype() == wide_type(w)) return value;
@@ -58,14 +59,15 @@ const Tensor& state_of(const Weights& state, const std::string& name, const Tens
        {.location = at, .fix = "make the state with the optimizer's own function"});
 }
 
-/// The parameters after `step`, which gives a parameter's next value from its name, its value and
-/// its gradient, all in the dtype of the steps; and their master copies, if `state` has them.
+/// The parameters after `step`, and their master copies if `state` has them. `step` computes the
+/// next value of a parameter from its name, value and gradient. It computes in the wide dtype.
 struct Stepped {
   Weights parameters, masters;
 
   template <class Step>
   Stepped(const Weights& before, const Weights& gradients, const Weights& state, Step step) {
-    before.zip(gradients, [](const Tensor&, const Tensor& g) { return g; });  // names agree
+    // `zip` checks that the names agree.
+    before.zip(gradients, [](const Tensor&, const Tensor& g) { return g; });
     for (const auto& [name, w] : before) {
       const bool has_master = state.contains(master_name(name));
       const Tensor value = has_master ? state_of(state, master_name(name), w) : widened(w);
@@ -76,8 +78,8 @@ struct Stepped {
   }
 };
 
-/// A number or Tensor that an optimizer takes. Numbers are computed here, so that they are rounded
-/// once; Tensors are computed in the graph.
+/// A number or Tensor that an optimizer takes. Formulas of numbers are computed here in f64, so
+/// that they are rounded once. Formulas of Tensors are computed in the graph.
 class Option {
  public:
   Option(const char* name, const Operand& value) : value_(value) {
@@ -106,11 +108,11 @@ class Option {
   }
   double number() const { return number_; }
   bool is(double number) const { return is_number() && number_ == number; }
-  /// In the dtype of steps.
+  /// The value in `dtype`.
   Operand in(DType dtype) const {
     return is_number() ? Operand(number_) : Operand(cast(value_.tensor(), dtype));
   }
-  /// `formula` of the value. It takes and returns a double or a Tensor.
+  /// `formula` applied to the value. It takes and returns a double or a Tensor.
   template <class Formula>
   Operand of(DType dtype, Formula formula) const {
     return is_number() ? Operand(formula(number_)) : Operand(formula(cast(value_.tensor(), dtype)));
@@ -130,7 +132,7 @@ Operand shrinking(const Option& rate, const Option& decay, DType dtype) {
   return 1 - rate.in(dtype).tensor() * decay.in(dtype);
 }
 
-/// The gradient, with the pull of a decay that is coupled to it.
+/// The gradient, to which a weight decay has been added.
 Tensor decayed(const Tensor& g, const Option& decay, const Tensor& w) {
   return decay.is(0) ? g : g + decay.in(w.dtype()) * w;
 }
@@ -194,7 +196,7 @@ std::pair<Weights, Weights> adamw(const Weights& parameters, const Weights& grad
   const Option beta1("beta1", options.beta1), beta2("beta2", options.beta2);
   const Option epsilon("epsilon", options.epsilon), decay("weight_decay", options.weight_decay);
   const Tensor step = state.at("step") + 1;
-  // 1 - beta^step, where beta^step is near 1 at first.
+  // 1 - beta^step. In the first steps beta^step is near 1, so `expm1` keeps its precision.
   const auto correction = [&](const Option& beta, DType dtype) {
     return -expm1(cast(step, dtype) * beta.of(dtype, [](const auto& b) {
       using std::log;
@@ -209,8 +211,8 @@ std::pair<Weights, Weights> adamw(const Weights& parameters, const Weights& grad
         beta2.in(dtype)*state_of(state, "v." + name, w) + beta2.of(dtype, kRest) * square(g);
     first.add(name, m);
     second.add(name, v);
-    // learning_rate * m_hat / (sqrt(v_hat) + epsilon), with the corrections as factors that are the
-    // same for all elements.
+    // This is learning_rate * m_hat / (sqrt(v_hat) + epsilon). The corrections are factors that are
+    // the same for all elements.
     const Tensor rate = learning_rate.in(dtype) / correction(beta1, dtype);
     const Tensor scale = rsqrt(correction(beta2, dtype));
     const Tensor move = rate * m / (sqrt(v) * scale + epsilon.in(dtype));
@@ -229,7 +231,7 @@ std::pair<Weights, Weights> adamw(const Weights& parameters, const Weights& grad
 
 namespace {
 
-// For numbers, the same functions that the elementwise functions are for Tensors.
+// These do for numbers what the elementwise functions do for Tensors.
 double minimum(double x, double y) { return std::min(x, y); }
 double where(bool condition, double x, double y) { return condition ? x : y; }
 
@@ -360,7 +362,7 @@ Unscaled unscale(const Weights& gradients, const Weights& scale, const LossScale
   }
   const Tensor steps = scale.at("steps") + 1, grows = steps >= options.interval;
   const Tensor grown = braze::where(grows, factor * options.growth, factor);
-  // A scale whose next value would not be finite stays.
+  // If the next scale would not be finite, the scale stays as it is.
   const Tensor kept = braze::where(grown < INFINITY, grown, factor);
   out.scale.add("scale", braze::where(finite, kept, factor * options.backoff));
   out.scale.add("steps", braze::where(finite & !grows, steps, 0));

@@ -22,13 +22,14 @@ constexpr int64_t kWord = 32;  // bits
        .fix = "use the parts that GgufFile::load_quantized makes"});
 }
 
-/// The extents of a tensor [..., rows, n], and how many k each row of one stands for.
+/// The extents of a quantized tensor [..., k, n]. Its parts are [..., rows, n], and each row of a
+/// part stands for k / rows rows of the tensor.
 struct Layout {
   int64_t k = 0;
   Dims lead;
   Dim n = 0;
 
-  /// [..., rows, k / rows, n] of a part [..., rows, n].
+  /// The shape [..., rows, k / rows, n] for a part [..., rows, n].
   Dims split(const Tensor& part) const {
     const int64_t rows = part.dim(-2).value();
     Dims out = lead;
@@ -42,13 +43,14 @@ struct Layout {
   }
 };
 
-/// Every number of `part` repeated for the k that it stands for: [..., k, n].
+/// `part` with every number repeated for all k that it stands for. The result is [..., k, n].
 Tensor spread(const Tensor& part, const Layout& layout) {
   const auto axis = static_cast<int64_t>(part.rank()) - 1;
   return reshape(broadcast_to(expand_dims(part, axis), layout.split(part)), layout.whole());
 }
 
-/// The digits of `bits` bits that the words hold, one for each k; above them what the words have.
+/// The numbers of `bits` bits that the words hold, one for each k. The bits above a number are
+/// those that follow it in its word.
 Tensor digits(const Tensor& words, int64_t bits, const Layout& layout) {
   const auto axis = static_cast<int64_t>(words.rank()) - 1;
   const Dims split = layout.split(words);
@@ -87,7 +89,7 @@ Tensor dequantize(const Quantized<Tensor>& weight, Where where) {
     q = q | shl(digits(high, more, layout) & ((1 << more) - 1), 4);
     bits += more;
   }
-  // The highest bit is the sign, and shifts of signed words repeat it.
+  // The number's highest bit is its sign, and right shifts of signed words repeat it.
   if (low.dtype() == i32) q = shr(shl(q, kWord - bits), kWord - bits);
   const auto numbers = [&](const Tensor& part) {
     if (part.rank() != low.rank() || !(part.dtype() == f16 || part.dtype() == f32) ||

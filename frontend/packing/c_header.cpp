@@ -15,7 +15,7 @@ namespace {
 
 using fmt::format;
 
-// The C type of an element, and its name in c.h.
+// The C type of an element, and the dtype's name in c.h.
 struct CType {
   std::string_view element, name;
 };
@@ -30,10 +30,10 @@ constexpr DTypeTable<CType> kCTypes = {
     {DType::F8E5M2, {"uint8_t", "BRAZE_F8E5M2"}},
 };
 
-// Names that C allows, different for all things in one scope.
+// Makes names that C allows. Within one scope each name is used once.
 class Names {
  public:
-  /// `taken`: names that the scope already has.
+  /// `taken` are names that the scope already has.
   explicit Names(std::set<std::string> taken) : used_(std::move(taken)) {}
 
   std::string add(std::string_view text) {
@@ -144,7 +144,7 @@ class FunctionWriter {
                                [&](const WeightBinding& w) { return w.input == input; });
   }
 
-  // Weights determine the sizes of the others.
+  // True if a size is a parameter. Sizes that occur in weights only are not.
   bool is_parameter(const Expr& symbol) const {
     for (size_t i = 0; i < program_.inputs.size(); ++i)
       for (const Expr& extent : program_.inputs[i].type.shape)

@@ -33,7 +33,7 @@ constexpr std::string_view kPortable = "sm_80";
 
 bool is_gpu(const Target& target) { return target.kind == TargetKind::Gpu && !target.simulated; }
 
-// One compilation of a function: for a target, with or without assembling GPU code.
+// One compilation of a function: its target, and whether GPU code is assembled.
 struct Build {
   Target target;
   bool assemble = true;
@@ -70,7 +70,7 @@ class Binder {
 
   std::vector<WeightBinding> bind(const Program& program) {
     std::vector<WeightBinding> out;
-    std::map<std::string, std::string> taken;  // tensor to input
+    std::map<std::string, std::string> taken;  // from tensor to input
     for (uint32_t i = 0; i < program.inputs.size(); ++i) {
       const ProgramInput& input = program.inputs[i];
       const std::optional<std::string> weight = tensor_for(input.name);
@@ -87,7 +87,7 @@ class Binder {
     return out;
   }
 
-  /// InvalidArgument if a name in `given` is not that of an input.
+  /// Throws InvalidArgument if a name in `given` is not the name of an input.
   void finish(const std::vector<std::string>& inputs) const {
     if (unused_.empty()) return;
     fail(codes::kPackWeights, format("there is no input {} to bind{}", quote(*unused_.begin()),
@@ -122,7 +122,7 @@ class Binder {
   std::set<std::string> unused_;
 };
 
-// A weight file beside a package is found by its name alone.
+// The weights of the package. A weight file beside a package is found by its name only.
 PackedWeights weights_of(const std::string& path, const PackOptions& options,
                          std::shared_ptr<const MappedFile>& mapped) {
   if (options.weights.empty()) return {};
@@ -139,7 +139,7 @@ PackedWeights weights_of(const std::string& path, const PackOptions& options,
 
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-// What made the code, and which options it had.
+// Records what made the code, and with which options.
 Facts facts_of(const std::vector<Build>& builds, const CompileOptions& options) {
   Facts facts = {{"maker", "braze " BRAZE_VERSION},
                  {"precision", std::string(name(options.precision))}};
@@ -159,7 +159,7 @@ Facts facts_of(const std::vector<Build>& builds, const CompileOptions& options) 
   return facts;
 }
 
-// A call finds its sizes in the shapes of its arguments.
+// Throws unless the shapes of a call's arguments determine all of its sizes.
 void check_sizes(const Program& program) {
   std::vector<const Shape*> shapes;
   for (const ProgramInput& input : program.inputs) shapes.push_back(&input.type.shape);
@@ -174,7 +174,7 @@ std::vector<std::string> input_names(const std::deque<Program>& programs) {
   return names;
 }
 
-// The first few of many names.
+// A text with the first few of many names.
 std::string names_text(const std::vector<std::string>& names) {
   constexpr size_t kShown = 5;
   const size_t shown = std::min(kShown, names.size());
@@ -211,7 +211,7 @@ PackSummary save_package(const std::string& path, const std::vector<PackSource>&
   if (weights) binder.emplace(*weights, options.bind);
   if (!weights && !options.bind.empty())
     fail(codes::kPackWeights, "weights are bound, but no weight file is given");
-  std::error_code is_missing;  // a missing file is not the same as another one
+  std::error_code is_missing;  // a missing file is not equivalent to any other
   if (weights && std::filesystem::equivalent(path, options.weights, is_missing))
     fail(codes::kPackWeights,
          fmt::format("{} holds the weights, and the package would replace it", quote(path)));
@@ -221,7 +221,7 @@ PackSummary save_package(const std::string& path, const std::vector<PackSource>&
 
   PackSummary summary;
   PackageContents contents;
-  std::deque<Program> programs;  // never moved: contents points into it
+  std::deque<Program> programs;  // its programs must not move, since `contents` points to them
   WallClock clock;
   for (const PackSource& source : functions) {
     for (const PackedFunction& other : contents.functions)

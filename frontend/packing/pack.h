@@ -1,4 +1,4 @@
-// pack.h — the steps of save_package, for functions that come from anywhere.
+// pack.h — the steps of save_package, for functions of any origin.
 #pragma once
 
 #include <functional>
@@ -21,13 +21,13 @@ inline constexpr Code kPackWeights{"pack-weights", ErrorKind::InvalidArgument,
                                    "Weights do not fit the functions of a package."};
 }  // namespace codes
 
-/// A function and the way to its program for a machine.
+/// A function, and how it is compiled for a machine.
 struct PackSource {
   std::string name;
   std::function<Program(const Target&, const CompileOptions&)> compile;
 };
 
-/// All targets that the package will hold code for.
+/// All targets for which the package will hold code.
 std::vector<Target> pack_targets(const PackOptions& options);
 
 PackSummary save_package(const std::string& path, const std::vector<PackSource>& functions,

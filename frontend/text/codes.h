@@ -1,4 +1,4 @@
-// codes.h — causes of failure of tokenizers.
+// codes.h — the causes of failure of tokenizers.
 #pragma once
 
 #include "braze/error.h"

@@ -57,8 +57,8 @@ std::vector<int32_t> PairModel::begin(std::string_view piece) const {
   return out;
 }
 
-// A list of symbols whose links skip those that were joined, and a queue of the pairs in it. An
-// entry of the queue counts only if its pair is still there.
+// The symbols form a linked list, from which joined symbols are removed. A queue has the pairs of
+// neighbours. An entry of the queue is ignored if its pair no longer exists.
 void PairModel::join(std::vector<int32_t>& symbols) const {
   const auto count = static_cast<int32_t>(symbols.size());
   constexpr int32_t kGone = -1;

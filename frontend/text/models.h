@@ -1,4 +1,4 @@
-// models.h — turns a piece of text into ids: by merged pairs, or by the longest pieces.
+// models.h — turns a piece of text into ids: by joined pairs, or by the longest tokens.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace braze {
 
-/// Finds a string_view in a map of strings.
+/// A hash that lets a map of strings be searched for a string_view.
 struct TextHash {
   using is_transparent = void;
   size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
@@ -22,26 +22,27 @@ using Vocabulary = std::unordered_map<std::string, int32_t, TextHash, std::equal
 class TextModel {
  public:
   virtual ~TextModel() = default;
-  /// Appends the ids of a piece, which is UTF-8 and not empty.
+  /// Appends the ids of a piece. The piece is UTF-8 and not empty.
   virtual void encode(std::string_view piece, std::vector<int32_t>& ids) const = 0;
 };
 
-/// Byte pair encoding: a piece is bytes or characters. The pair that comes first in a list is
-/// joined again and again, the leftmost one first.
+/// Byte pair encoding. At first, the symbols of a piece are its bytes or characters. Then pairs of
+/// symbols are joined, as long as there are any: always the pair that comes first in a list, and of
+/// several such pairs the leftmost one.
 class PairModel final : public TextModel {
  public:
   struct Options {
-    bool bytes = false;         ///< single bytes to begin with, else characters
-    bool whole_pieces = false;  ///< a piece that is a token is that token, whatever its pairs are
-    bool byte_fallback =
-        false;  ///< a character that is not a token becomes its bytes, "<0x0A>" each ...
-    std::optional<int32_t> unknown;  ///< ... or this; nullopt: nothing
-    bool fuse_unknown = false;       ///< several of them in a row become one
+    bool bytes = false;         ///< the first symbols are bytes, else characters
+    bool whole_pieces = false;  ///< a piece that is a token becomes that token at once
+    /// A character that is not a token becomes the tokens of its bytes, such as "<0x0A>".
+    bool byte_fallback = false;
+    std::optional<int32_t> unknown;  ///< the token for other unknown characters; nullopt: no token
+    bool fuse_unknown = false;       ///< several unknown characters in a row become one token
   };
   PairModel(Vocabulary vocabulary, Options options);
 
-  /// Joins these two; pairs that are added earlier come first. False if one of the three is not a
-  /// token.
+  /// Adds the pair of these two to the list. It is false if one of them, or what they become, is
+  /// not a token.
   bool add_pair(std::string_view left, std::string_view right);
 
   void encode(std::string_view piece, std::vector<int32_t>& ids) const override;
@@ -60,12 +61,13 @@ class PairModel final : public TextModel {
 
   Vocabulary vocabulary_;
   Options options_;
-  std::array<int32_t, 256> bytes_;  // -1: no token
+  std::array<int32_t, 256> bytes_;  // -1 if the byte is no token
   std::unordered_map<uint64_t, Joined> pairs_;
 };
 
-/// WordPiece: the longest token with which a word begins, then the longest one with the prefix of
-/// continuations, and so on. A word that leaves a rest is unknown as a whole.
+/// WordPiece. The first token is the longest one with which the word begins. The next tokens are
+/// the longest ones that have the prefix of continuations. If some rest of the word has no token,
+/// then the whole word is unknown.
 class WordModel final : public TextModel {
  public:
   WordModel(Vocabulary vocabulary, std::string prefix, int32_t unknown, size_t most_characters)

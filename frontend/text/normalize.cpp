@@ -11,7 +11,7 @@ namespace braze {
 
 namespace {
 
-/// Calls f(character) for each.
+/// Calls f(character) for each character of `text`.
 template <class F>
 void each_character(std::string_view text, const F& f) {
   for (size_t at = 0; at < text.size();) {
@@ -72,7 +72,7 @@ std::string normalized(std::string_view text, UnicodeForm form) {
 std::string lowercase(std::string_view text) {
   std::string out;
   each_character(text, [&out](utf8proc_int32_t c) {
-    // The only character whose own mapping has two: utf8proc has the first.
+    // Only this character becomes two characters. utf8proc gives only the first one.
     if (c == 0x130) {
       append(out, 'i');
       append(out, 0x307);

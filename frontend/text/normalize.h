@@ -1,4 +1,4 @@
-// normalize.h — one form for the many ways of writing a text, by utf8proc.
+// normalize.h — turns equivalent spellings of a text into one form, with utf8proc.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@ namespace braze {
 
 enum class UnicodeForm : uint8_t { C, D, KC, KD };
 
-// All of these take UTF-8.
+// All of these functions take UTF-8.
 
 std::string normalized(std::string_view text, UnicodeForm form);
-/// Maps each character by itself.
+/// Maps each character without regard to its neighbours.
 std::string lowercase(std::string_view text);
-/// Removes the marks that take no place of their own (category Mn).
+/// Removes the marks that are drawn over other characters (category Mn).
 std::string without_marks(std::string_view text);
 
-/// What BERT does before it looks for words.
+/// How BERT changes a text before it looks for words.
 struct BertNormalizer {
   bool clean = true;             ///< control characters are dropped, white space becomes blanks
-  bool split_ideographs = true;  ///< blanks around each of them
+  bool split_ideographs = true;  ///< puts blanks around each ideograph
   bool strip_accents = true;
   bool lower = true;
 };

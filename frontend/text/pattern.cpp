@@ -14,12 +14,12 @@ namespace braze {
 
 namespace {
 
-// Unicode's White_Space. PCRE2's own \s also has U+180E, which is not white space since Unicode
-// 6.3.
+// The characters that Unicode calls White_Space. PCRE2's own \s also has U+180E, which has not been
+// white space since Unicode 6.3.
 constexpr std::string_view kSpace =
     R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
-/// The pattern with \s and \S written out. Inside of a class \S stays as it is.
+/// The pattern with \s and \S written out. Inside of a class, \S stays as it is.
 std::string with_spaces(std::string_view pattern) {
   std::string out;
   bool in_class = false;
@@ -60,7 +60,7 @@ Pattern::Pattern(std::string_view pattern, std::string_view file) {
   const std::string text = with_spaces(pattern);
   int error = 0;
   PCRE2_SIZE where = 0;
-  // A file may not switch off the limits of matching.
+  // \C is refused, because it matches single bytes of a character.
   pcre2_compile_context* const context = pcre2_compile_context_create(nullptr);
   pcre2_code* const code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
@@ -71,7 +71,7 @@ Pattern::Pattern(std::string_view pattern, std::string_view file) {
          fmt::format("{}: the pattern {}: {}", file, quote(pattern), message_of(error)));
   code_ =
       std::shared_ptr<void>(code, [](void* p) { pcre2_code_free(static_cast<pcre2_code*>(p)); });
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where it cannot, matching interprets
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // if this fails, PCRE2 interprets the pattern
 }
 
 std::string Pattern::literal(std::string_view text) {
@@ -91,7 +91,7 @@ void Pattern::each(std::string_view text, const Found& found) const {
       pcre2_match_data_create_from_pattern(code, nullptr));
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   for (size_t at = 0; at <= text.size();) {
-    // The whole text was checked to be UTF-8.
+    // The whole text is known to be UTF-8.
     const int result =
         pcre2_match(code, subject, text.size(), at, PCRE2_NO_UTF_CHECK, match.get(), nullptr);
     if (result == PCRE2_ERROR_NOMATCH) return;
@@ -103,7 +103,7 @@ void Pattern::each(std::string_view text, const Found& found) const {
       const PCRE2_SPTR mark = pcre2_get_mark(match.get());
       found(begin, end, mark == nullptr ? -1 : std::atoi(reinterpret_cast<const char*>(mark)));
       at = end;
-    } else {  // a match of no characters: continue at the next one
+    } else {  // an empty match: continue at the next character
       at = begin + 1;
       while (at < text.size() && (text[at] & 0xc0) == 0x80) ++at;
     }

@@ -11,7 +11,7 @@ struct Part {
   bool is_match;
 };
 
-/// Parts joined from left to right where join(part, the one before) says so.
+/// The parts from left to right. A part is joined with the one before it if join(part, before).
 template <class Join>
 std::vector<Part> joined(const std::vector<Part>& parts, const Join& join) {
   std::vector<Part> out;

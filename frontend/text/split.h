@@ -1,4 +1,4 @@
-// split.h — cuts a text into the pieces that a tokenizer's model takes one by one.
+// split.h — cuts a text into pieces. A tokenizer's model takes these one by one.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ namespace braze {
 /// What happens to the matches of a pattern.
 enum class Matches : uint8_t {
   Removed,
-  Isolated,            ///< a piece of their own
-  MergedWithPrevious,  ///< part of the piece before
-  MergedWithNext,      ///< part of the piece after
-  Contiguous,          ///< a piece of their own, joined with matches that follow at once
+  Isolated,            ///< each match is a piece
+  MergedWithPrevious,  ///< a match belongs to the piece before it
+  MergedWithNext,      ///< a match belongs to the piece after it
+  Contiguous,          ///< matches without anything between them are one piece
 };
 
-/// One step.
+/// One step of cutting.
 struct SplitStep {
   Pattern pattern;
   Matches matches = Matches::Isolated;
-  bool inverted = false;  ///< swaps matches and what lies between them
+  bool inverted = false;  ///< what lies between matches counts as the matches
 };
 
 /// The pieces of `text`, from left to right. They are views of it, and none is empty.

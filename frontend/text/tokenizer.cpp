@@ -33,7 +33,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, std::string_view file) 
 }
 
 void Tokenizer::State::add_tokens(const std::vector<AddedToken>& tokens) {
-  std::vector<AddedToken> kinds[2][2];  // [normalized][special names do not count]
+  std::vector<AddedToken> kinds[2][2];  // [normalized][without special tokens]
   special.resize(names.size());
   for (const AddedToken& token : tokens) {
     special[static_cast<size_t>(token.id)] = token.special;
@@ -68,8 +68,8 @@ std::optional<std::string> bytes_of_name(std::string_view name) {
     const auto lead = static_cast<uint8_t>(name[at]);
     unsigned c = lead;
     if (length == 2) c = (lead & 0x1fu) << 6 | (static_cast<uint8_t>(name[at + 1]) & 0x3fu);
-    // Printable bytes stand for themselves; the characters from U+0100 on stand for the others, in
-    // turn.
+    // Printable bytes stand for themselves. The characters from U+0100 on stand for the other bytes
+    // in turn.
     const auto prints = [](unsigned byte) {
       return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xff && byte != 0xad);
     };

@@ -1,4 +1,4 @@
-// tokenizer_gguf.cpp — the tokenizer that the metadata of a .gguf file describe.
+// tokenizer_gguf.cpp — makes the tokenizer that the metadata of a .gguf file describes.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -14,14 +14,14 @@ namespace braze {
 
 namespace {
 
-// Kinds of tokens, as ggml numbers them.
+// The kinds of tokens, with ggml's numbers.
 constexpr int64_t kUnknown = 2, kControl = 3, kUserDefined = 4;
 
-/// How byte level tokenizers of one name cut a text: a step for each pattern.
+/// How byte level tokenizers with these names cut a text. There is one step for each pattern.
 struct Cutting {
   std::vector<std::string_view> names;
   std::vector<const char*> patterns;
-  bool compose = false;       ///< the text becomes normal form C first
+  bool compose = false;       ///< the text is first brought to normal form C
   bool whole_pieces = false;  ///< see PairModel
 };
 
@@ -140,7 +140,7 @@ class Builder {
     frame(false, false);
   }
 
-  // Pairs are joined in the order of the scores of what they become.
+  // Pairs are joined in the order of the scores of the tokens that they become.
   void character_pairs() {
     const std::vector<double> scores = file_.numbers("tokenizer.ggml.scores");
     if (scores.size() != state_->names.size())
@@ -184,7 +184,7 @@ class Builder {
     frame(true, false);
   }
 
-  // Tokens that begin a word have U+2581 in front, others follow as they are.
+  // The names of tokens that begin a word begin with U+2581. The names of others have no mark.
   void words() {
     Vocabulary vocabulary;
     constexpr std::string_view kPrefix = "##";

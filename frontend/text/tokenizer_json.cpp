@@ -1,7 +1,7 @@
 // tokenizer_json.cpp — tokenizer.json: https://huggingface.co/docs/tokenizers
 //
-// Each part of the file is an object with a "type". An error names a type that Braze does not know.
-// "truncation" and "padding" are left to the caller, and are not read.
+// Each part of the file is an object with a "type". A type that Braze does not know is an error,
+// which names it. "truncation" and "padding" are not read, since they are left to the caller.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -41,7 +41,7 @@ class Builder {
       words(model);
     else
       unknown("model", kind);
-    // These characters are spelt as they are, whatever the others stand for.
+    // Added tokens are written as their names say, even if other names stand for bytes.
     for (const AddedToken& t : added) state_->bytes[static_cast<size_t>(t.id)] = t.name;
     each_step(root_["decoder"], "decoders", [this](auto& step) { decoder(step); });
     state_->add_tokens(added);
@@ -82,7 +82,8 @@ class Builder {
     if (found == state_->ids.end()) malformed(fmt::format("{} is not a token", quote(name)));
     return found->second;
   }
-  /// Calls f(step) for one step, or for those of a "Sequence", in which `list` names them.
+  /// Calls f(step) for a single step, or for each step of a "Sequence". `list` is the key of these
+  /// steps.
   template <class F>
   void each_step(const JsonValue& value, std::string_view list, const F& f) const {
     if (value.is_null()) return;
@@ -97,7 +98,7 @@ class Builder {
   void add_name(const std::string& name, int32_t id) {
     const auto at = static_cast<size_t>(id);
     if (at >= state_->names.size()) {
-      // Numbers with great gaps would take more memory than the size of the file justifies.
+      // Ids with great gaps would take far more memory than the file is large.
       if (at > 4 * (most_ids_ + 1))
         malformed(fmt::format("the id {} is far beyond the number of tokens", id));
       state_->names.resize(at + 1);
@@ -230,7 +231,7 @@ class Builder {
     }
   }
 
-  // Blanks become another character, which also stands before the text.
+  // Every blank becomes another character, which is also put before the text.
   void blanks(const JsonValue& step) {
     const std::string blank =
         step["replacement"].string() ? string(step, "replacement") : std::string(kBlank);
@@ -254,7 +255,7 @@ class Builder {
       if (model[affix].string() && !model[affix].string()->empty()) unknown("BPE with a", affix);
     std::optional<int32_t> unknown_token;
     if (model["unk_token"].string()) unknown_token = token(*model["unk_token"].string());
-    // In bytes, tokens are what their names stand for.
+    // If the text becomes bytes, then a token is the bytes that its name stands for.
     const auto name = [this](const std::string& text) {
       return bytes_ ? bytes_of_name(text) : std::optional(text);
     };
@@ -377,9 +378,9 @@ class Builder {
 
   std::shared_ptr<State> state_;
   JsonValue root_;
-  Vocabulary vocabulary_;  // of the model, by the names in the file
+  Vocabulary vocabulary_;  // that of the model, with the names in the file
   size_t most_ids_ = 0;
-  bool bytes_ = false;  // a step makes bytes of the text
+  bool bytes_ = false;  // whether a step turns the text into bytes
   std::string prefix_ = "##";
 };
 

@@ -1,4 +1,4 @@
-// tokenizer_p.h — the parts of a tokenizer, in the order in which a text passes them.
+// tokenizer_p.h — the parts of a tokenizer, in the order in which a text passes through them.
 #pragma once
 
 #include <functional>
@@ -15,17 +15,17 @@
 
 namespace braze {
 
-/// A token that is looked for in the text itself, before the model sees it.
+/// A token that is searched for in the text itself, before the model gets the text.
 struct AddedToken {
   std::string name;
   int32_t id = 0;
   bool special = false;
-  bool takes_left = false, takes_right = false;  ///< white space beside it is part of it
-  bool normalized = false;                       ///< looked for in the normalised text
+  bool takes_left = false, takes_right = false;  ///< takes white space on this side too
+  bool normalized = false;                       ///< searched for in the normalised text
 };
 
-/// The added tokens of one kind. The leftmost one in a text is found first, and the longest of
-/// several.
+/// The added tokens of one kind. In a text, the leftmost one is found first. If several begin
+/// there, the longest is found.
 class AddedTokens {
  public:
   AddedTokens() = default;
@@ -46,55 +46,56 @@ class AddedTokens {
 
  private:
   std::optional<Pattern> pattern_;
-  std::vector<int32_t> ids_;  // by the number that the pattern marks them with
+  std::vector<int32_t> ids_;  // indexed by the number of the pattern's mark
 };
 
 /// How ids become text.
 enum class Spelling : uint8_t {
   Bytes,       ///< the tokens' bytes, one after another
-  FirstBlank,  ///< the same, without a blank at the beginning
-  Words,       ///< tokens that continue a word follow at once, others after a blank
+  FirstBlank,  ///< the same, but a blank at the beginning is dropped
+  Words,       ///< a blank stands before each token that does not continue a word
 };
 
 struct Tokenizer::State {
   using Normalize = std::function<std::string(std::string_view)>;
-  /// Cuts, or changes, one piece; `first`: it begins the text.
+  /// Cuts one piece, or changes it. `first` is true for the piece that begins the text.
   using Cut =
       std::function<void(std::string_view piece, bool first, std::vector<std::string>& out)>;
 
-  std::string file;                ///< for messages
-  std::vector<std::string> names;  ///< by id
-  std::vector<std::string> bytes;  ///< by id: what the token adds to a text
-  std::vector<bool> special;       ///< by id
-  Vocabulary ids;                  ///< by name
+  std::string file;                ///< named in messages
+  std::vector<std::string> names;  ///< the name of each id
+  std::vector<std::string> bytes;  ///< for each id, what it adds to a text
+  std::vector<bool> special;       ///< for each id
+  Vocabulary ids;                  ///< the id of each name
 
-  AddedTokens raw, raw_without_special;    ///< in the text as it is
-  AddedTokens late, late_without_special;  ///< in the normalised text
+  AddedTokens raw, raw_without_special;    ///< searched for in the text as it is
+  AddedTokens late, late_without_special;  ///< searched for in the normalised text
   std::vector<Normalize> normalizers;
   std::vector<Cut> cuts;
   std::unique_ptr<TextModel> model;
-  std::vector<int32_t> before, behind;  ///< the frame
+  std::vector<int32_t> before, behind;  ///< tokens around the text
   Spelling spelling = Spelling::Bytes;
 
-  /// Sets `raw` and the like, and marks what is special.
+  /// Sets the four AddedTokens, and `special`.
   void add_tokens(const std::vector<AddedToken>& tokens);
   void encode(std::string_view text, bool special_names, std::vector<int32_t>& out) const;
 };
 
-// Steps that several kinds of file name.
+// Steps that several formats of files have.
 
 Tokenizer::State::Cut cut_by(SplitStep step);
-/// Cuts at white space, which is dropped, and around each mark of punctuation, as BERT does.
+/// Cuts at white space, which is dropped, and around each punctuation character, as BERT does.
 void cut_at_words(Tokenizer::State& state);
-/// The token's bytes, if each character of its name stands for one; nullopt if one does not.
+/// The bytes of a token whose name has one character for each byte. It is nullopt if a character
+/// stands for no byte.
 std::optional<std::string> bytes_of_name(std::string_view name);
-/// The pattern of GPT-2, which byte level tokenizers use if they have no other.
+/// The pattern of GPT-2. Byte level tokenizers use it if they have no other pattern.
 extern const char* const kWordsOfGpt2;
-/// The blank as SentencePiece writes it: U+2581.
+/// What SentencePiece writes for a blank: U+2581.
 inline constexpr std::string_view kBlank = "\xe2\x96\x81";
-/// `text` with every `from` replaced.
+/// `text` with every `from` replaced by `to`.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to);
-/// "<0x0A>" as its byte.
+/// The byte that a name such as "<0x0A>" stands for.
 std::optional<char> byte_of_name(std::string_view name);
 
 }  // namespace braze

@@ -46,9 +46,9 @@ struct Package::State {
 
 struct PackagedFunction::State {
   std::shared_ptr<const Package::State> package;
-  const PackageReader::Function* function = nullptr;  // the package's
+  const PackageReader::Function* function = nullptr;  // in the package
 
-  /// Any of its programs: they have the same inputs and outputs. Read at the first use.
+  /// One of its programs, which all have the same inputs and outputs. It is read at its first use.
   const Program& signature() const;
 
   mutable std::mutex mutex;
