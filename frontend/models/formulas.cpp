@@ -9,9 +9,9 @@ namespace braze {
 
 namespace {
 
-// The arc tangent on [0, 1] by its values at eighths: atan(x) = atan(c) + atan((x - c) / (1 + x
-// c)). The last argument is at most 1/16, so five terms of the series give the first 40 bits of an
-// f64, and nine terms give all bits.
+// The arc tangent on [0, 1], from its values at eighths c:
+// atan(x) = atan(c) + atan((x - c) / (1 + x c)). The last argument is at most 1/16, so five terms
+// of the series give the first 40 bits of an f64, and nine terms give all bits.
 Tensor atan_within_one(const Tensor& x) {
   const Tensor c = round_even(x * 8) / 8;
   Tensor known = full_like(x, 0.0);
@@ -24,7 +24,7 @@ Tensor atan_within_one(const Tensor& x) {
 
 }  // namespace
 
-// expm1 keeps the digits that would be lost where e^x and e^-x are close.
+// If e^x and e^-x are close, their difference would lose digits. expm1 keeps them.
 Tensor sinh_of(const Tensor& x) {
   const Tensor e = expm1(abs(x));
   const Tensor half = exp(abs(x) - std::numbers::ln2);
@@ -50,7 +50,7 @@ Tensor atan_of(const Tensor& x) {
                          atan_within_one(minimum(a, 1.0)));
   return where(x < 0, -y, y);
 }
-// Computed by half the angle, which is well conditioned everywhere.
+// Computed through half the angle, since that is accurate for all x.
 Tensor asin_of(const Tensor& x) { return atan_of(x / (sqrt((1 - x) * (1 + x)) + 1)) * 2.0; }
 Tensor acos_of(const Tensor& x) {
   const Tensor y = atan_of(sqrt((1 - x) / (1 + x))) * 2.0;

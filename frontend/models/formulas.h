@@ -1,5 +1,5 @@
-// formulas.h — functions that occur in files of models and are not in our table of ops, for f32 and
-// f64.
+// formulas.h — functions of f32 and f64 that files of models use and our table of ops does not
+// have.
 #pragma once
 
 #include "braze/tensor.h"

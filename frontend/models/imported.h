@@ -1,4 +1,4 @@
-// imported.h — what every importer makes of a file: a graph, and the weights behind its inputs.
+// imported.h — what every importer makes from a file: a graph, and weights for its last inputs.
 #pragma once
 
 #include <map>
@@ -9,17 +9,17 @@
 
 namespace braze {
 
-/// A graph whose inputs are those of the model, then the weights.
+/// A graph whose inputs are first those of the model, and then the weights.
 struct Imported {
   Graph graph;
-  std::vector<std::shared_ptr<const HostTensor>> weights;  ///< of the last inputs
+  std::vector<std::shared_ptr<const HostTensor>> weights;  ///< the values of the last inputs
 };
 
-/// Weights of a graph under construction, by their inputs.
+/// For each input of a graph under construction that is a weight, its value.
 using BoundWeights = std::map<NodeId, std::shared_ptr<const HostTensor>>;
 
-/// The part of a graph under construction that `outputs` need, without what was known at import and
-/// without weights that nothing reads. All `inputs` stay, in this order.
+/// The part of a graph under construction that `outputs` need. It has no nodes whose value was
+/// known at import, and no weights that nothing reads. All `inputs` stay, in this order.
 Imported finish_import(Graph& source, const std::vector<NodeId>& inputs,
                        const BoundWeights& weights, std::vector<GraphOutput> outputs);
 

@@ -1,4 +1,4 @@
-// importing.h — what the importers of all formats do in one way.
+// importing.h — what the importers of all formats have in common.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,13 @@
 
 namespace braze {
 
-/// Tensors of a file with no more elements are constants of the graph, others are weights.
+/// Tensors of a file with at most this many elements are constants of the graph. Others are
+/// weights.
 inline constexpr int64_t kMostConstant = 64;
-/// Functions within functions.
+/// How deeply calls of functions may be nested.
 inline constexpr int kMostCalls = 64;
 
-/// Another value for a while.
+/// Gives a variable another value for a scope.
 template <class T>
 class Restored {
  public:
@@ -32,13 +33,13 @@ class Restored {
   T old_;
 };
 
-/// All that cannot be imported of a file, for one error.
+/// Collects everything in a file that cannot be imported, for one error.
 class Problems {
  public:
   void add(std::string text) { texts_.push_back(std::move(text)); }
   size_t count() const { return texts_.size(); }
 
-  /// Throws `code` if there is any. `one` is what a file has `total` of.
+  /// Throws `code` if there are problems. The file has `total` things, and one is called `one`.
   void fail_if_any(const Code& code, const std::string& file, std::string_view one,
                    size_t total) const {
     if (texts_.empty()) return;
@@ -52,12 +53,12 @@ class Problems {
   std::vector<std::string> texts_;
 };
 
-/// What an error says about one node.
+/// The text of an error about one node.
 inline std::string text_of(const Error& error) {
   return error.message() + (error.fix().empty() ? "" : "; fix: " + error.fix());
 }
 
-/// `name`, or with a number behind it if there is an input of that name.
+/// `name`, with a number behind it if there already is an input of that name.
 inline std::string unused_input(const Graph& graph, const std::string& name) {
   std::string out = name;
   for (int i = 2; graph.find_input(out); ++i) out = fmt::format("{}-{}", name, i);

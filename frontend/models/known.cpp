@@ -14,12 +14,12 @@ namespace {
 
 using Elements = std::vector<Expr>;
 
-// A value beyond these limits is no shape, and computing it would take time.
+// Values beyond these limits are not shapes, and computing them would take time.
 constexpr int64_t kMostIntegers = 4096;
 constexpr int64_t kMostElements = int64_t{1} << 22;
-// The limit of everything that is computed, so that a small file cannot fill the memory.
+// The limit for all computed values together. Thus a small file cannot fill the memory.
 constexpr int64_t kMostInAll = int64_t{1} << 26;
-// From here on, floats cannot represent every whole number.
+// Above this, f32 cannot represent every whole number.
 constexpr int64_t kMostWholeFloat = int64_t{1} << 24;
 
 bool is_small(const TensorType& type, int64_t most) {
@@ -45,7 +45,7 @@ std::optional<Elements> whole_numbers(const HostTensor& value) {
   return out;
 }
 
-// Whether all values of `e` are values of `dtype`, so that a conversion keeps them.
+// Whether a conversion to `dtype` keeps all values of `e`.
 bool fits(const Expr& e, DType dtype) {
   const auto [low, high] = e.range();
   if (dtype == DType::Bool) return low >= 0 && high <= 1;
@@ -82,13 +82,13 @@ std::optional<Expr> quotient(const Expr& a, const Expr& b, DType dtype) {
   if (b.range().min < 1) return std::nullopt;
   const Expr down = floordiv(a, b);
   if (is_floating(dtype)) return down * b == a ? std::optional(down) : std::nullopt;
-  // Rounds towards zero, as the op does. For a constant below zero it rounds the other way.
+  // The op rounds towards zero, but floordiv rounds down.
   if (a.range().min >= 0) return down;
   if (a.range().max <= 0) return -floordiv(-a, b);
   return std::nullopt;
 }
 
-// One elementwise op on whole numbers; nullopt if the result is not a known whole number.
+// One elementwise op on whole numbers. It is nullopt if the result is not a known whole number.
 std::optional<Expr> apply(ElementwiseOp op, DType dtype, const std::vector<Expr>& x) {
   using enum ElementwiseOp;
   switch (op) {
@@ -145,7 +145,7 @@ std::optional<Expr> apply(ElementwiseOp op, DType dtype, const std::vector<Expr>
   }
 }
 
-// Does what the interpreter does, on whole numbers. Empty if the result is not known.
+// Computes ops on whole numbers, as the interpreter does. It is nullopt if the result is unknown.
 struct IntegerOps {
   const Graph& graph;
   const Node& node;
@@ -239,8 +239,8 @@ struct IntegerOps {
 
 }  // namespace
 
-// All nodes from which `id` is computed, including itself, in order. What a leaf is computed from
-// is not included.
+// All nodes from which `id` is computed, and `id` itself, in order. The search does not go beyond
+// leaves.
 std::vector<NodeId> KnownValues::needed(NodeId id,
                                         const std::function<bool(NodeId)>& is_leaf) const {
   std::set<NodeId> seen = {id};
@@ -264,7 +264,7 @@ std::shared_ptr<const HostTensor> KnownValues::constant(NodeId id) {
     if (const auto* constant = node.as<ConstantOp>()) value = constant->value;
     if (value || node.as<InputOp>() || !is_small(node.type, kMostElements)) continue;
     if (const auto* size = node.as<SizeOp>(); size && !size->value.as_constant()) continue;
-    if (node.as<DotOp>() || node.as<RandomBitsOp>()) continue;  // these compute no shapes
+    if (node.as<DotOp>() || node.as<RandomBitsOp>()) continue;  // shapes do not need these
     std::vector<const HostTensor*> operands;
     for (const NodeId operand : node.operands) operands.push_back(constants_[operand].get());
     if (std::ranges::find(operands, nullptr) != operands.end()) continue;
@@ -286,7 +286,7 @@ KnownValues::Integers KnownValues::compute_integers(NodeId id) {
   }
   if (operands.size() == node.operands.size() && !node.as<InputOp>() && !node.as<ConstantOp>())
     if (auto value = std::visit(IntegerOps{graph_, node, operands}, node.op)) return value;
-  // For steps on values that are not whole numbers.
+  // A step on the way may have values that are not whole numbers.
   if (const auto value = constant(id)) return whole_numbers(*value);
   return std::nullopt;
 }

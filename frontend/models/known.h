@@ -1,10 +1,9 @@
-// known.h — which values of a graph under construction are known before it runs.
+// known.h — the values of a graph under construction that are known before it runs.
 //
 // Files of models compute shapes by ordinary ops: the shape of a value, a gather, products, a
-// concatenation. An importer builds these like everything else, and asks here where it needs a
-// number. Whole numbers are known as expressions over the sizes. Other values are known if they
-// depend only on constants. Nodes whose value is known in this way, and that nothing else needs,
-// are dead code.
+// concatenation. An importer builds these ops like all others. When it needs a number, it asks
+// here. Whole numbers are known as expressions over the sizes. Other values are known if they
+// depend on constants only. Nodes that served only to compute known values are dead code.
 #pragma once
 
 #include <map>
@@ -19,21 +18,21 @@ namespace braze {
 
 class KnownValues {
  public:
-  /// `graph` may grow while this is used.
+  /// `graph` may grow while this object exists.
   explicit KnownValues(const Graph& graph) : graph_(graph) {}
 
-  /// The value of an input that is in fact a constant: a weight.
+  /// Sets the value of an input that is in fact a constant: a weight.
   void bind(NodeId input, std::shared_ptr<const HostTensor> value) {
     constants_[input] = std::move(value);
   }
 
-  /// The value of a node that depends only on constants; null for other nodes, and for large
+  /// The value of a node that depends on constants only. It is null for other nodes, and for large
   /// values.
   std::shared_ptr<const HostTensor> constant(NodeId id);
-  /// The elements of a node in row-major order, if all are whole numbers that are known as
-  /// expressions over the sizes. Bools are 0 and 1. Floats that are whole numbers count as such.
+  /// The elements of a node in row-major order, if all are whole numbers and known as expressions
+  /// over the sizes. Bools are 0 and 1. A float can be a whole number too.
   std::optional<std::vector<Expr>> integers(NodeId id);
-  /// The names of the inputs without a value from which a node is computed.
+  /// The names of the inputs that a node depends on and whose values are not known.
   std::vector<std::string> inputs_of(NodeId id) const;
 
  private:
@@ -42,9 +41,9 @@ class KnownValues {
   std::vector<NodeId> needed(NodeId id, const std::function<bool(NodeId)>& is_leaf) const;
 
   const Graph& graph_;
-  std::map<NodeId, std::shared_ptr<const HostTensor>> constants_;  // null: not known
+  std::map<NodeId, std::shared_ptr<const HostTensor>> constants_;  // null if not known
   std::map<NodeId, Integers> integers_;
-  int64_t computed_ = 0;  // elements of constants that are not in the file itself
+  int64_t computed_ = 0;  // the number of elements computed so far
 };
 
 }  // namespace braze

@@ -33,7 +33,7 @@ struct Model::State {
   Imported model;
   CompileOptions compile;
 
-  // What was loaded for a device.
+  // What was loaded on one device.
   struct OnDevice {
     Executable executable;
     std::vector<Array> weights;

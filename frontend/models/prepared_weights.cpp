@@ -24,7 +24,7 @@ PreparedModel prepare_model(const Model& model, const Target& target) {
   const Graph& graph = model.graph();
   const std::map<std::string, Array> sources = model.weights();
   Prepared prepared = prepare(graph, model.inputs().size(), target);
-  // What is prepared has the same bits on every device.
+  // Prepared weights have the same bits on every device.
   const std::vector<Array> weights = prepared_weights(
       prepared,
       [&](size_t input) { return sources.at(graph[graph.inputs()[input]].as<InputOp>()->name); },

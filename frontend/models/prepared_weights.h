@@ -1,4 +1,4 @@
-// prepared_weights.h — the weights of a model as its programs take them
+// prepared_weights.h — the weights of a model in the form that its programs take
 // (compiler/passes/prepare.h).
 #pragma once
 
@@ -13,16 +13,16 @@
 
 namespace braze {
 
-/// The values of `prepared.weights`, computed on `device`, where `source` gives an input of the
-/// graph that was prepared.
+/// The values of `prepared.weights`, computed on `device`. `source` gives the inputs of the graph
+/// that was prepared.
 std::vector<Array> prepared_weights(const Prepared& prepared,
                                     const std::function<Array(size_t input)>& source,
                                     const Device& device, const CompileOptions& options);
 
-/// A model as it is compiled for a target, and what its graph takes behind the inputs, by name.
+/// A model as it is compiled for a target. Behind its inputs, its graph takes these weights.
 struct PreparedModel {
   Graph graph;
-  std::map<std::string, Array> weights;  ///< on the host
+  std::map<std::string, Array> weights;  ///< by name, on the host
 };
 PreparedModel prepare_model(const Model& model, const Target& target);
 

@@ -1,4 +1,4 @@
-// attention.cpp — attention and its companions: rotations of queries and keys, gated units.
+// attention.cpp — attention, and operators that go with it: rotary embeddings, gated units.
 #include <cmath>
 #include <limits>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// [batch, length, heads * width] as [batch, heads, length, width].
+// Turns [batch, length, heads * width] into [batch, heads, length, width].
 Tensor by_heads(OnnxNode& n, const Tensor& x, int64_t heads) {
   if (x.rank() == 4) return x;
   if (x.rank() != 3 || heads < 1)
@@ -24,10 +24,10 @@ Tensor size_of(const Tensor& like, const Dim& size) {
   return cast(detail::wrap(like.builder(), build::size(like.builder()->graph, to_expr(size))), i64);
 }
 
-// Which query may see which key.
+// Which keys each query may see.
 struct Sight {
-  Tensor bias;     // added to the scores; not valid if there is none
-  Tensor allowed;  // bool; not valid if every key may be seen
+  Tensor bias;     // is added to the scores; invalid if there is none
+  Tensor allowed;  // a bool for each pair; invalid if every key may be seen
   void allow(const Tensor& more) { allowed = allowed.valid() ? allowed & more : more; }
 };
 
@@ -56,7 +56,7 @@ Sight sight_of(OnnxNode& n, const Tensor& q, const Tensor& keys) {
   const Dims pairs = {q.dim(2), keys.dim(2)};
   const Tensor key = arange(i64, pairs, 1);
   Tensor query = arange(i64, pairs, 0);
-  // The number of keys before the first query.
+  // The keys that come before the first query shift its place.
   if (n.has(4))
     query = query + size_of(query, n[4].dim(2));
   else if (n.has(6))
@@ -70,7 +70,7 @@ Sight sight_of(OnnxNode& n, const Tensor& q, const Tensor& keys) {
 
 Tensors attention(OnnxNode& n) {
   const int64_t q_heads = n.integer("q_num_heads", 0), kv_heads = n.integer("kv_num_heads", 0);
-  n.ignore("softmax_precision");  // f32 at least
+  n.ignore("softmax_precision");  // it is always f32 or wider
   const DType dtype = n[0].dtype();
   const Tensor q = by_heads(n, n[0], q_heads);
   Tensor k = by_heads(n, n[1], kv_heads), v = by_heads(n, n[2], kv_heads);
@@ -100,7 +100,7 @@ Tensors attention(OnnxNode& n) {
   if (sight.allowed.valid())
     scores = where(sight.allowed, scores, full(scores.dtype(), {}, -kInfinity));
   if (shown == 2) seen = scores;
-  // A query that sees no key gets zeros.
+  // A query that may see no key gets zeros.
   const Tensor greatest = max(scores, Axes(-1), true);
   const Tensor is_blind = greatest == -kInfinity;
   const Tensor e = exp(scores - where(is_blind, full_like(greatest, 0.0), greatest));
@@ -115,7 +115,7 @@ Tensors attention(OnnxNode& n) {
   return {y, present_key, present_value, cast(seen, dtype)};
 }
 
-// Rotates pairs of numbers by angles, whose cosines and sines are given for each place.
+// Rotates pairs of numbers by angles. The cosines and sines are given for each place.
 Tensor rotary(OnnxNode& n) {
   const Tensor& x = n[0];
   const int64_t heads = n.integer("num_heads", 0), turned = n.integer("rotary_embedding_dim", 0);

@@ -10,7 +10,7 @@ namespace braze::onnx {
 
 namespace {
 
-// f of x. For shorter floats it is computed in f32 and rounded once.
+// f of x. For shorter floats, it is computed in f32 and rounded once.
 template <class F>
 Tensor in_f32(const Tensor& x, const F& f) {
   return cast(f(widened(x)), x.dtype());
@@ -32,8 +32,8 @@ Tensor power(OnnxNode& n) {
   if (is_floating(x.dtype()) && x.dtype() == y.dtype()) return pow(x, y);
   if (is_floating(x.dtype()))
     return cast(pow(widened(x), cast(y, compute_type(x.dtype()))), x.dtype());
-  // Computed in f64, which can represent all powers that fit into 32 bits. A result that rounding
-  // left just below a whole number stands for that number.
+  // Computed in f64, which can represent all powers that fit into 32 bits. Rounding may leave the
+  // result just below a whole number. Then that number is meant.
   const Tensor real = pow(cast(x, f64), cast(y, f64)), whole = round_even(real);
   return cast(where(abs(real - whole) <= abs(whole) * 1e-12, whole, trunc(real)), x.dtype());
 }
@@ -129,7 +129,7 @@ Tensor prelu(OnnxNode& n) { return where(n[0] < 0, n[0] * n[1], n[0]); }
 
 // ---- Conversions ------------------------------------------------------------------------------
 
-// Keeps so many low bits of the number.
+// Keeps only the low bits of the number, as many as the type has.
 Tensor narrowed(const Tensor& x, const ElementType& type) {
   const int free = 8 - type.bits;
   if (type.dtype == DType::U8) return x & ((1 << type.bits) - 1);
@@ -140,7 +140,7 @@ Tensor converted(OnnxNode& n, const Tensor& x, const ElementType& type, bool sat
   n.set_bits(type.bits);
   if (type.bits) {
     if (!is_floating(x.dtype())) return narrowed(cast(x, type.dtype), type);
-    // For floats, only numbers within the range are defined. For others the low bits are taken.
+    // Floats beyond the type's range are undefined. Of integers the low bits are kept.
     return narrowed(cast(cast(widened(x), i32), type.dtype), type);
   }
   if (type.dtype == x.dtype()) return x;
@@ -154,7 +154,7 @@ Tensor converted(OnnxNode& n, const Tensor& x, const ElementType& type, bool sat
 }
 
 Tensor cast_to(OnnxNode& n) {
-  n.ignore("round_mode");  // of FLOAT8E8M0, which Braze has not
+  n.ignore("round_mode");  // it is for FLOAT8E8M0, which Braze does not have
   return converted(n, n[0], n.type("to"), n.integer("saturate", 1) != 0);
 }
 Tensor cast_like(OnnxNode& n) {

@@ -4,8 +4,8 @@
 #include <functional>
 #include <stdexcept>
 
-// protozero assumes that a field has the wire type that is read. Here the file decides it, so it is
-// checked.
+// protozero assumes that a field has the wire type that is read. A file may have another type, so
+// it is checked.
 namespace braze::onnx {
 struct WrongWireType : std::exception {};
 }  // namespace braze::onnx
@@ -19,21 +19,21 @@ namespace braze::onnx {
 
 namespace {
 
-constexpr int kMostDepth = 16;    // of graphs in attributes of graphs
-constexpr size_t kMostRank = 32;  // of a tensor
-constexpr int32_t kExternal = 1;  // TensorProto.DataLocation
-// An empty message has two bytes in a file, and takes about a hundred bytes here.
+constexpr int kMostDepth = 16;    // how deeply graphs may be nested in attributes
+constexpr size_t kMostRank = 32;  // for a tensor
+constexpr int32_t kExternal = 1;  // a value of TensorProto.DataLocation
+// An empty message has two bytes in a file, but takes about a hundred bytes here.
 constexpr size_t kMostMessages = size_t{1} << 20;
 using Message = protozero::pbf_reader;
 
 std::string text_of(Message& message) { return message.get_string(); }
 
-// A repeated number of a message: single ones, or several that are packed.
+// Appends the numbers of a repeated field. It holds one number, or several that are packed.
 template <class T, class One, class Packed>
 void append(Message& message, std::vector<T>& list, const One& one, const Packed& packed) {
   if (message.wire_type() == protozero::pbf_wire_type::length_delimited) {
     const auto range = packed(message);
-    // The bytes limit how many numbers there can be, because each takes at least one byte.
+    // There cannot be more numbers than bytes, because each number takes at least one byte.
     for (const auto value : range) list.push_back(static_cast<T>(value));
   } else {
     list.push_back(static_cast<T>(one(message)));
@@ -157,7 +157,7 @@ class Reader {
         default:
           message.skip();
       }
-    if (domain == "ai.onnx") domain.clear();  // two names for one
+    if (domain == "ai.onnx") domain.clear();  // both names mean the same
     opsets[domain] = version;
   }
 
@@ -396,7 +396,7 @@ class Reader {
   size_t messages_ = 0;
 };
 
-// Where the bytes are no message, protozero throws, and that becomes our error.
+// If the bytes are not a message, protozero throws. That becomes an error of ours.
 template <class Read>
 auto read(std::span<const std::byte> bytes, std::string_view file, const Read& what) {
   Reader reader(file);

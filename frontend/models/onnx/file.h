@@ -1,8 +1,8 @@
-// file.h — what an .onnx file says: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
+// file.h — the content of an .onnx file: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 //
-// The wire format is that of protobuf, and protozero reads it. Files are untrusted: every length is
-// checked against the bytes that exist, the depth of graphs within graphs is limited, and the
-// reader takes no more memory than a small multiple of the file. Nothing is interpreted here;
+// The wire format is that of protobuf, and protozero reads it. Files are untrusted. So every length
+// is checked against the bytes that exist, the depth of graphs within graphs is limited, and the
+// reader takes no more memory than a small multiple of the file. Nothing is interpreted here, since
 // import.h does that. Fields that do not affect what is computed (documentation, metadata) are
 // skipped.
 #pragma once
@@ -31,23 +31,23 @@ inline constexpr Code kOnnxData{
 
 namespace onnx {
 
-/// Where the bytes of a tensor are, if they are not in the file.
+/// Where the bytes of a tensor are if they are in another file.
 struct ExternalData {
   std::string location;  ///< a path, relative to the folder of the file
   uint64_t offset = 0;
-  std::optional<uint64_t> length;  ///< to the end of that file if there is no value
+  std::optional<uint64_t> length;  ///< nullopt: up to the end of that file
 };
 
-/// TensorProto. `type` is its number for an element type (types.h).
+/// TensorProto. `type` is the number of an element type (types.h).
 struct TensorData {
   std::string name;
   int32_t type = 0;
   std::vector<int64_t> shape;
-  std::optional<std::span<const std::byte>> raw;  ///< in the file's bytes; little endian
-  // Single elements, in the list for their type.
+  std::optional<std::span<const std::byte>> raw;  ///< part of the file's bytes; little endian
+  // Else the elements are in the list for their type.
   std::vector<float> floats;
   std::vector<double> doubles;
-  std::vector<int64_t> integers;  ///< of int32_data and int64_data
+  std::vector<int64_t> integers;  ///< from int32_data or int64_data
   std::vector<uint64_t> unsigned_integers;
   size_t strings = 0;
   std::optional<ExternalData> external;
@@ -81,10 +81,10 @@ struct Attribute {
     Floats = 6,
     Ints = 7,
     Strings = 8,
-    Other = 9,  ///< lists of tensors and graphs, sparse tensors, types
+    Other = 9,  ///< lists of tensors or graphs, sparse tensors, types
   };
   std::string name;
-  std::string reference;  ///< in a function: the attribute of the call from which the value comes
+  std::string reference;  ///< in a function: the call's attribute that gives the value
   Kind kind = Kind::Undefined;
   float real = 0;
   int64_t integer = 0;
@@ -107,12 +107,12 @@ struct NodeData {
 struct GraphData {
   std::string name;
   std::vector<NodeData> nodes;
-  std::vector<TensorData> weights;  ///< initializers
+  std::vector<TensorData> weights;  ///< the initializers
   std::vector<ValueInfo> inputs, outputs;
   size_t sparse_weights = 0;
 };
 
-/// Versions of operator sets, by domain; "" is ONNX's own.
+/// The version of the operator set of each domain. ONNX's own domain is "".
 using Opsets = std::map<std::string, int64_t>;
 
 /// FunctionProto.
@@ -133,9 +133,9 @@ struct ModelData {
   std::vector<FunctionData> functions;
 };
 
-/// Reads a model; the result points into `bytes`. `file` is for messages.
+/// Reads a model. The result points into `bytes`. Messages name `file`.
 ModelData parse_model(std::span<const std::byte> bytes, std::string_view file);
-/// Reads one tensor from a file that contains nothing else (.pb), such as test data of models.
+/// Reads a file that contains a single tensor (.pb), such as test data of models.
 TensorData parse_tensor(std::span<const std::byte> bytes, std::string_view file);
 
 }  // namespace onnx

@@ -31,17 +31,17 @@ inline constexpr Code kOnnxOption{"onnx-option", ErrorKind::InvalidArgument,
 }  // namespace codes
 using braze::codes::kOnnxFile;
 
-// The range of a size for which no range is given. A tensor with four such extents stays within the
-// limits of a type.
+// The greatest value of a size for which the caller gives no range. A tensor with four such extents
+// stays within the limits of a type.
 constexpr int64_t kGreatestSize = 8192;
-// A node is built once for each call of its function.
+// A node of a function is built once for each call.
 constexpr size_t kMostNodes = size_t{1} << 20;
 
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// `text` as a word of our language: other characters become '_'.
+// `text` as a word of our language. Characters that a word cannot have become '_'.
 std::string word_of(std::string_view text, std::string_view otherwise) {
   std::string out;
   for (const char c : text) {
@@ -59,9 +59,9 @@ std::string word_of(std::string_view text, std::string_view otherwise) {
 struct Scope {
   const Scope* outer = nullptr;
   std::map<std::string, Value, std::less<>> values;
-  std::map<std::string, const TensorData*, std::less<>> weights = {};  // not used so far
+  std::map<std::string, const TensorData*, std::less<>> weights = {};  // those not yet used
   const Opsets* opsets = nullptr;
-  std::string prefix = {};  // of the names of nodes: the names of the calls that they are in
+  std::string prefix = {};  // the names of the calls around the nodes
 };
 
 class Importer final : public Surroundings {
@@ -128,12 +128,12 @@ class Importer final : public Surroundings {
     const std::string stem = std::filesystem::path(path_).stem().string();
     return word_of(stem.empty() ? model_.graph.name : stem, "model");
   }
-  // For messages.
+  // How messages name the file.
   std::string file() const { return path_.empty() ? "the model" : path_; }
 
   void check_version() const {
     const auto own = model_.opsets.find("");
-    if (own == model_.opsets.end()) return;  // only operators of others
+    if (own == model_.opsets.end()) return;  // the model has only operators of other domains
     if (own->second < kOldestOpset || own->second > kNewestOpset)
       fail(codes::kOnnxVersion, fmt::format("{} is of opset {}; those from {} to {} are read",
                                             file(), own->second, kOldestOpset, kNewestOpset));
@@ -141,7 +141,7 @@ class Importer final : public Surroundings {
 
   // ---- Inputs -----------------------------------------------------------------------------------
 
-  // The extent for a name. It is a number or a symbol if the caller gave one.
+  // The extent that a name stands for: the one that the caller gave, or else a symbol.
   Expr size_named(const std::string& name) {
     const auto given = options_.sizes.find(name);
     if (given != options_.sizes.end()) {
@@ -160,7 +160,7 @@ class Importer final : public Surroundings {
     return symbols_.emplace(name, Expr::symbol(candidate, {1, kGreatestSize})).first->second;
   }
 
-  // Exporters name some extents by expressions: "past + 1".
+  // Exporters write expressions for some extents, such as "past + 1".
   Expr size_of_text(const std::string& text) {
     const bool is_word = !text.empty() && std::ranges::all_of(text, is_letter);
     if (is_word || options_.sizes.contains(text)) return size_named(text);
@@ -170,7 +170,7 @@ class Importer final : public Surroundings {
           parse_expr(scanner, [&](std::string_view name) { return size_named(std::string(name)); });
       if (scanner.at_end() && e.range().min >= 0) return e;
     } catch (const Error&) {
-      // Then the whole text is a name.
+      // The text is not an expression, so it is a name.
     }
     return size_named(text);
   }
@@ -221,7 +221,7 @@ class Importer final : public Surroundings {
     const GraphData& graph = model_.graph;
     if (graph.sparse_weights) fail(codes::kOnnxInput, fmt::format("{} has sparse weights", file()));
     for (const TensorData& data : graph.weights) scope.weights[data.name] = &data;
-    for (const ValueInfo& info : graph.inputs)  // old files list weights among the inputs
+    for (const ValueInfo& info : graph.inputs)  // old files list weights as inputs too
       if (!scope.weights.contains(info.name)) declare_input(info, scope);
     std::vector<std::string> names;
     for (const auto& [name, symbol] : symbols_) names.push_back(name);
@@ -236,7 +236,7 @@ class Importer final : public Surroundings {
 
   // ---- Nodes ------------------------------------------------------------------------------------
 
-  // The value of a name in this graph or in one around it; null if there is none.
+  // The value of a name in this graph or a graph around it. It is null if there is none.
   Value* find(Scope& scope, const std::string& name) {
     for (Scope* at = &scope; at; at = const_cast<Scope*>(at->outer)) {
       if (const auto value = at->values.find(name); value != at->values.end())
@@ -281,7 +281,7 @@ class Importer final : public Surroundings {
     }
   }
 
-  // An error that is not about the file, or that is a bug of ours.
+  // Whether an error is about a single node, and neither about the whole file nor a bug of ours.
   static bool is_of_node(const Error& error) {
     const bool is_of_file = error.kind() == ErrorKind::DataLoss ||
                             error.kind() == ErrorKind::NotFound ||
@@ -289,8 +289,8 @@ class Importer final : public Surroundings {
     return !is_of_file && error.kind() != ErrorKind::Internal;
   }
 
-  // False if it could not be built, because of an earlier node or for a reason that was added to
-  // the list.
+  // False if the node could not be built. Either an earlier node is the reason, or the reason was
+  // added to the list of problems.
   bool build_node(const NodeData& node, Scope& scope) {
     const FunctionData* function = find_function(node);
     const auto version = scope.opsets->find(node.domain);
@@ -344,7 +344,7 @@ class Importer final : public Surroundings {
     return true;
   }
 
-  // The node's name, unless the value has one already.
+  // Labels a value with the node's name, unless it already has a label.
   void label(const Tensor& value, const std::string& name) {
     const Node& node = builder_->graph[detail::node_of(value)];
     if (node.label.empty() && !node.as<InputOp>() && !node.as<ConstantOp>())
@@ -358,8 +358,8 @@ class Importer final : public Surroundings {
     return found == functions_.end() ? nullptr : found->second;
   }
 
-  // Attributes that refer to an attribute of the call get its value. If the call omits it, they are
-  // removed.
+  // An attribute may refer to an attribute of the call. It gets that value. If the call omits it,
+  // the attribute is removed.
   static void substitute(std::vector<NodeData>& nodes, const FunctionData& function,
                          const NodeData& call) {
     for (NodeData& node : nodes) {
@@ -417,8 +417,7 @@ class Importer final : public Surroundings {
 
   // ---- The end ----------------------------------------------------------------------------------
 
-  // The part that the results need, without what was known at import and without weights that
-  // nothing reads.
+  // The graph with only those nodes and weights that the results need.
   Imported finish(Scope& scope) {
     std::vector<GraphOutput> outputs;
     for (const ValueInfo& info : model_.graph.outputs) {
@@ -436,11 +435,11 @@ class Importer final : public Surroundings {
   std::string path_;
   const ImportOptions& options_;
   std::shared_ptr<detail::Builder> builder_;
-  // The functions of the model, by domain, name and overload.
+  // The model's functions, by domain, name and overload.
   std::map<std::tuple<std::string, std::string, std::string>, const FunctionData*> functions_;
   KnownValues known_;
   TensorReader reader_;
-  std::map<std::string, Expr> symbols_;  // by the names of the file
+  std::map<std::string, Expr> symbols_;  // by the file's names
   std::set<std::string> used_sizes_, used_values_;
   std::vector<NodeId> inputs_;
   BoundWeights weights_;

@@ -1,5 +1,5 @@
-// indexing.cpp — operators that read and write at places that other tensors contain: gather,
-// scatter, top-k; and resampling, which gathers at places that are known at import.
+// indexing.cpp — operators that read or write at places that other tensors contain (gather,
+// scatter, top-k), and resampling, which reads at places that are known at import.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -14,13 +14,14 @@ namespace {
 
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
 
-// Operators whose cost is the square of an extent are imported up to this number of elements.
+// Limits for operators that compare all pairs: the number of pairs, and the extent of a sorted
+// axis.
 constexpr int64_t kMostPairs = int64_t{1} << 24, kMostSorted = int64_t{1} << 12;
 
-// The most elements of a resampled axis, because the sources of each are listed.
+// The most elements of a resampled axis. It is limited because the sources of each are listed.
 constexpr int64_t kMostResampled = int64_t{1} << 16;
 
-// Indices, in a type that all ops accept.
+// Indices in a type that all ops accept.
 Tensor index_of(const Tensor& x) { return x.dtype() == i32 || x.dtype() == i64 ? x : cast(x, i64); }
 
 Dim product(const Dims& dims, size_t begin, size_t end) {
@@ -48,7 +49,7 @@ Tensor gathered(OnnxNode& n) {
   return take(n[0], from_start(index_of(n[1]), n[0].dim(axis)), axis);
 }
 
-// Except along `axis`, x is cut to the extents of the indices.
+// x, which is cut to the extents of the indices along all axes but `axis`.
 Tensor cut_to(const Tensor& x, const Tensor& indices, int64_t axis) {
   Dims limits = indices.shape();
   limits[at(axis)] = x.dim(axis);
@@ -62,8 +63,8 @@ Tensor gather_elements(OnnxNode& n) {
   return take_along_axis(cut_to(n[0], indices, axis), indices, axis);
 }
 
-// The tuples in the last axis of `indices`, as places in the axes [batch, batch + tuple) of a
-// tensor. The axes before `batch` are included in the places.
+// `indices` has tuples in its last axis, which index the axes [batch, batch + tuple) of a tensor.
+// The result has one number for each tuple: the row-major place in the axes [0, batch + tuple).
 Tensor linear_places(OnnxNode& n, const Tensor& indices, const Dims& shape, size_t batch) {
   const size_t tuple = at(indices.dim(-1).value());
   if (tuple > shape.size() || batch > shape.size() - tuple || batch >= indices.rank())
@@ -103,7 +104,7 @@ Tensor gather_nd(OnnxNode& n) {
 
 // ---- Scatter ------------------------------------------------------------------------------------
 
-// An integer type of the same size. Its sums keep all bits.
+// An integer type of the same size. Sums with zeros keep all bits.
 DType bits_type(DType dtype) {
   switch (size_of(dtype)) {
     case 1:
@@ -117,8 +118,8 @@ DType bits_type(DType dtype) {
   }
 }
 
-// Combines rows of `updates` [m, ...] with the rows of x [count, ...] at `places` [m], by
-// `reduction`.
+// Combines the rows of `updates` [m, ...] with the rows of x [count, ...] at `places` [m].
+// `reduction` says how.
 Tensor scattered(OnnxNode& n, const Tensor& x, const Tensor& places, const Tensor& updates,
                  const std::string& reduction) {
   if (reduction == "add") {
@@ -126,7 +127,7 @@ Tensor scattered(OnnxNode& n, const Tensor& x, const Tensor& places, const Tenso
     n.refuse("sums of bools");
   }
   if (reduction == "none") {
-    // Each place is written at most once, so the sum of the bits is what was written.
+    // Each place is written at most once, so the sum of the bits is the written value.
     const DType bits = x.dtype() == boolean ? u8 : bits_type(x.dtype());
     const bool is_bool = x.dtype() == boolean;
     const Tensor written = is_bool ? cast(updates, u8) : bitcast(updates, bits);
@@ -162,7 +163,7 @@ Tensor scattered(OnnxNode& n, const Tensor& x, const Tensor& places, const Tenso
   const auto with = [&](const Tensor& neutral) {
     return where(mask, spread, broadcast_to(neutral, full_shape));
   };
-  // The identity, which is the reduction of no element.
+  // The reduction of no elements is the identity.
   const Tensor none = slice(reshape(x, {x.numel()}), 0, Dim(0), Dim(0));
   if (reduction == "mul") return x * prod(with(prod(none)), Axes(1));
   if (reduction == "max") return maximum(x, max(with(max(none)), Axes(1)));
@@ -201,7 +202,7 @@ Tensor scatter_nd(OnnxNode& n) {
                  shape);
 }
 
-// A cache in which `update` overwrites rows, from one place for each batch.
+// A cache in which `update` overwrites rows. Each batch element has its own first row.
 Tensor tensor_scatter(OnnxNode& n) {
   const Tensor &past = n[0], &update = n[1];
   const int64_t axis = n.axis(n.integer("axis", -2), past.rank());
@@ -255,14 +256,14 @@ Tensor compressed(OnnxNode& n) {
   return take(x, detail::wrap(builder, build::constant(builder->graph, std::move(places))), axis);
 }
 
-// For each element, the number of elements before it in the order, which is its place. This
-// compares all pairs.
+// The place of an element in the order is the number of elements that come before it. All pairs are
+// compared to find it.
 Tensors top_k(OnnxNode& n) {
   const Tensor& x = n[0];
   const int64_t k = n.opset() < 10 ? n.integer("k") : n.number(1, "k");
   const int64_t axis = n.axis(n.integer("axis", -1), x.rank());
   const bool largest = n.integer("largest", 1) != 0;
-  n.ignore("sorted");  // what is sorted is right for whoever does not ask
+  n.ignore("sorted");  // the result is always sorted
   const Dim extent = x.dim(axis);
   if (!extent.is_constant() || extent.value() > kMostSorted)
     n.refuse(
@@ -270,8 +271,8 @@ Tensors top_k(OnnxNode& n) {
                     "pairs is done up to 4096",
                     k, extent.to_string()));
   if (k < 0 || k > extent.value()) n.refuse(fmt::format("k is {}, of {}", k, extent.value()));
-  // [..., other, i, ...]: whether `other` comes before i. Equal elements keep their order, and a
-  // NaN counts as the greatest.
+  // The pairs are [..., other, i, ...]. A pair is true if `other` comes before i. Equal elements
+  // keep their order, and NaN counts as the greatest.
   const Tensor other = expand_dims(x, axis + 1), self = expand_dims(x, axis);
   Dims pairs = x.shape();
   pairs.insert(pairs.begin() + axis, extent);
@@ -284,7 +285,7 @@ Tensors top_k(OnnxNode& n) {
     is_equal = is_equal | (a & b);
   }
   const Tensor rank = sum(cast(is_before | (is_equal & (first < second)), i64), Axes(axis));
-  // The elements with the ranks 0 to k - 1.
+  // The places of the elements with the ranks 0 to k - 1.
   Dims chosen = x.shape();
   chosen.insert(chosen.begin() + axis, Dim(k));
   const Tensor is_rank = expand_dims(rank, axis) == arange(i64, chosen, axis);
@@ -305,7 +306,7 @@ Tensor reversed_sequence(OnnxNode& n) {
   return take_along_axis(x, where(t < length, length - 1 - t, t), time);
 }
 
-// The places of elements that are not 0, if these are known.
+// The places of the elements that are not 0. The elements must be known.
 Tensor places_of_nonzero(OnnxNode& n) {
   const auto x = n.constant(0, "the data, which decide the shape,");
   std::vector<int64_t> found;
@@ -328,12 +329,12 @@ Tensor places_of_nonzero(OnnxNode& n) {
 
 // ---- Resampling ---------------------------------------------------------------------------------
 
-// A source of an element of a resampled axis, with its weight.
+// An element of the source that contributes to an element of the result, and its weight.
 struct Tap {
   int64_t place = 0;
   double weight = 1;
 };
-using Taps = std::vector<Tap>;  // the sources of one element
+using Taps = std::vector<Tap>;  // all of them for one element of the result
 
 struct Resampling {
   std::string mode, coordinates, nearest;
@@ -341,11 +342,11 @@ struct Resampling {
   bool exclude_outside = false, antialias = false;
 };
 
-// The place in the source of an element of the result.
+// The place in the source that corresponds to element `i` of the result.
 double source_of(OnnxNode& n, const Resampling& how, int64_t i, int64_t in, int64_t out,
                  double scale, double start, double end) {
   const auto x = static_cast<double>(i);
-  const double length = static_cast<double>(in) * scale;  // of the result, before rounding
+  const double length = static_cast<double>(in) * scale;  // that of the result, before rounding
   if (how.coordinates == "half_pixel") return (x + 0.5) / scale - 0.5;
   if (how.coordinates == "pytorch_half_pixel") return out > 1 ? (x + 0.5) / scale - 0.5 : 0;
   if (how.coordinates == "asymmetric") return x / scale;
@@ -384,7 +385,7 @@ Taps taps_of(OnnxNode& n, const Resampling& how, double source, double scale, in
     return static_cast<int64_t>(std::clamp(place, 0.0, static_cast<double>(in - 1)));
   };
   if (how.mode == "nearest") return {{clip(rounded(n, how.nearest, source)), 1}};
-  // Wider if the axis shrinks, so that every element of the source contributes.
+  // If the axis shrinks, the window is wider, so that every element of the source contributes.
   const double stretch = how.antialias ? std::min(scale, 1.0) : 1;
   const double reach = (how.mode == "linear" ? 1 : 2) / stretch;
   Taps taps;
@@ -409,7 +410,7 @@ Tensor constant_of(const Tensor& like, DType dtype, const std::vector<double>& v
   return detail::wrap(like.builder(), build::constant(like.builder()->graph, std::move(host)));
 }
 
-// x with an axis that is computed from `taps`, one list for each element of the result.
+// x with one axis resampled. `taps` has a list for each element of the result.
 Tensor resampled(const Tensor& x, int64_t axis, const std::vector<Taps>& taps) {
   size_t most = 0;
   for (const Taps& of_one : taps) most = std::max(most, of_one.size());
@@ -432,7 +433,7 @@ Tensor resampled(const Tensor& x, int64_t axis, const std::vector<Taps>& taps) {
   return out;
 }
 
-// The scale of each axis, and the extents of the result.
+// The scales of the axes, and the extents of the result.
 struct Stretch {
   std::vector<double> scales;
   std::vector<int64_t> sizes;
@@ -550,11 +551,11 @@ Tensor upsampled(OnnxNode& n) {
 
 // ---- Samples at places that are computed --------------------------------------------------------
 
-// One axis of what GridSample reads. All tensors are of the places' type.
+// One axis of the tensor that GridSample reads. All members have the type of the places.
 struct SampledAxis {
   Tensor extent;
-  Tensor place;      // between elements
-  Tensor low, high;  // of a place inside
+  Tensor place;      // may lie between elements
+  Tensor low, high;  // the bounds of the places inside
   std::string padding;
 
   Tensor is_outside(const Tensor& x) const { return (x < low) | (x > high); }
@@ -570,10 +571,10 @@ struct SampledAxis {
   }
 };
 
-// An element that a sample reads along an axis.
+// An element that a sample reads along one axis.
 struct SampledTap {
-  Tensor element;  // i64
-  Tensor weight;   // invalid: 1
+  Tensor element;  // its index, in i64
+  Tensor weight;   // invalid if it is 1
 };
 
 std::vector<SampledTap> sampled_taps(const SampledAxis& axis, const std::string& mode, DType type) {
@@ -604,7 +605,8 @@ std::vector<SampledTap> sampled_taps(const SampledAxis& axis, const std::string&
   return taps;
 }
 
-// The sum over the taps of the axes from `axis` on; `places` are those of the axes before.
+// The sum over the taps of the axes from `axis` on. `places` are the row-major places in the axes
+// before it.
 Tensor sampled(const Tensor& flat, const std::vector<std::vector<SampledTap>>& taps,
                const Dims& extents, size_t axis, const Tensor& places) {
   if (axis == taps.size()) return take(flat, places, 0);
@@ -637,7 +639,7 @@ Tensor grid_sampled(OnnxNode& n) {
   std::vector<std::vector<SampledTap>> taps;
   for (size_t i = 0; i < extents.size(); ++i) {
     const auto from_end =
-        static_cast<int64_t>(extents.size() - 1 - i);  // the last axis comes first
+        static_cast<int64_t>(extents.size() - 1 - i);  // a grid lists the last axis first
     const Tensor place =
         reshape(slice(grid, -1, Dim(from_end), Dim(from_end + 1)), {batch, Dim(1), count});
     const Tensor extent = size_as(place, extents[i]);

@@ -1,6 +1,6 @@
-// layers.cpp — operators that networks call layers: normalisations, softmax, losses.
+// layers.cpp — operators that are layers of networks: normalisations, softmax, losses.
 //
-// Floats shorter than f32 are computed in f32 throughout, and rounded once.
+// Floats shorter than f32 are computed in f32, and rounded once at the end.
 #include <algorithm>
 #include <numeric>
 
@@ -20,12 +20,12 @@ std::vector<int64_t> axes_from(int64_t first, size_t rank) {
   return axes;
 }
 
-// Checks that there are a batch and channels.
+// Checks that x has axes for the batch and the channels.
 void check_channels(OnnxNode& n) {
   if (n[0].rank() < 2) n.refuse("there is no axis of channels");
 }
 
-// A vector along axis 1 of a tensor of this rank.
+// A vector, reshaped to lie along axis 1 of a tensor of this rank.
 Tensor by_channel(const Tensor& x, size_t rank) {
   Dims shape(rank, Dim(1));
   if (rank < 2)
@@ -37,7 +37,7 @@ Tensor by_channel(const Tensor& x, size_t rank) {
 
 // ---- Softmax ------------------------------------------------------------------------------------
 
-// Before version 13, all axes from `axis` on are treated as one.
+// Applies f along an axis. Before version 13, all axes from `axis` on count as one.
 template <class F>
 Tensor along_axis(OnnxNode& n, const F& f) {
   const Tensor& x = n[0];
@@ -95,7 +95,7 @@ Tensor instance_norm(OnnxNode& n) {
 }
 
 Tensors layer_norm_of(OnnxNode& n) {
-  n.ignore("stash_type");  // of what is computed in between: f32 at least
+  n.ignore("stash_type");  // values in between are always f32 or wider
   const Tensor x = widened(n[0]);
   const double epsilon = n.real("epsilon", 1e-5);
   const std::vector<int64_t> axes = axes_from(n.axis(n.integer("axis", -1), x.rank()), x.rank());
@@ -120,7 +120,7 @@ Tensor group_norm_of(OnnxNode& n) {
   const double epsilon = n.real("epsilon", 1e-5);
   Tensor scale = n[1], shift = n[2];
   const Dim channels = n[0].dim(1);
-  // In version 18 there is one scale and one bias for each group.
+  // Before version 21 there is one scale and one bias for each group.
   if (n.opset() < 21 && channels.is_constant() && groups > 0) {
     scale = repeat(scale, channels.value() / groups, 0);
     shift = repeat(shift, channels.value() / groups, 0);
@@ -179,7 +179,7 @@ Tensor global_lp_pool(OnnxNode& n) {
 
 // ---- Losses -------------------------------------------------------------------------------------
 
-// Of log-probabilities [batch, classes, ...], those of the labels, weighted and summed.
+// The loss of log-probabilities [batch, classes, ...]: those of the labels are weighted and summed.
 Tensor likelihood_loss(OnnxNode& n, const Tensor& logs, const Tensor& labels, size_t weight_at) {
   const std::string reduction = n.text("reduction", "mean");
   Tensor label = cast(labels, i64), weight;
@@ -206,7 +206,7 @@ Tensors softmax_cross_entropy(OnnxNode& n) {
   return {cast(likelihood_loss(n, logs, n[1], 2), n[0].dtype()), cast(logs, n[0].dtype())};
 }
 
-// Dropout drops nothing when a model is only used.
+// When a model is not trained, dropout drops nothing.
 Tensors dropout_of(OnnxNode& n) {
   n.ignore("seed");
   n.ignore("ratio");

@@ -1,4 +1,4 @@
-// microsoft.cpp — operators of the domain com.microsoft, which exported transformers contain:
+// microsoft.cpp — operators of the domain com.microsoft, which exported transformers use:
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 #include <algorithm>
 
@@ -22,7 +22,7 @@ Tensor quick_gelu(OnnxNode& n) {
   return cast(x * sigmoid(x * alpha), n[0].dtype());
 }
 
-// x and what is added to it. The results after the first are the mean, 1 / deviation, and the sum.
+// The norm of the sum of x and others. The further results are the mean, 1 / deviation and the sum.
 Tensors skip_norm(OnnxNode& n) {
   const double epsilon = n.real("epsilon", double{1e-12f});
   const DType dtype = n[0].dtype();
@@ -52,7 +52,7 @@ Tensor fused_product(OnnxNode& n) {
   return alpha == 1 ? dot(a, b) : dot(a, b) * alpha;
 }
 
-// Each byte has two numbers of 4 bits; the first one is in the low bits.
+// Each byte holds two numbers of 4 bits, the first one in the low bits.
 Tensor nibbles(const Tensor& x) {
   const Tensor both = stack({x & 15, shr(x, 4)}, -1);
   Dims shape = x.shape();
@@ -60,12 +60,12 @@ Tensor nibbles(const Tensor& x) {
   return reshape(both, shape);
 }
 
-// x times the transpose of a weight [n, k] of 4 bits. The weight consists of blocks along k, each
-// with a scale and a zero point.
+// x times the transpose of a weight [n, k] of 4-bit numbers. The weight is divided into blocks
+// along k. Each block has a scale and a zero point.
 Tensor product_of_nibbles(OnnxNode& n) {
   const int64_t k = n.integer("K"), columns = n.integer("N");
   const int64_t bits = n.integer("bits", 4), block = n.integer("block_size");
-  n.ignore("accuracy_level");  // how coarse x may become
+  n.ignore("accuracy_level");  // it would allow to round x
   if (bits != 4) n.refuse(fmt::format("weights of {} bits", bits));
   if (n.has(4)) n.refuse("an order of the rows");
   if (k < 1 || columns < 1 || block < 2 || block % 2 ||

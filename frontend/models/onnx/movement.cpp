@@ -12,10 +12,10 @@ namespace {
 
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
 
-// A number of a file beyond this is no extent. Sums of numbers below it do not overflow.
+// Greater numbers in a file are not extents. Sums of numbers below this limit do not overflow.
 constexpr int64_t kMostPlaces = int64_t{1} << 30;
 
-// The product of extents [begin, end).
+// The product of the extents [begin, end).
 Dim product(const Dims& dims, size_t begin, size_t end) {
   Dim out = 1;
   for (size_t i = begin; i < end; ++i) out = out * dims[i];
@@ -114,10 +114,10 @@ Tensors split_into(OnnxNode& n) {
 
 // ---- Slice --------------------------------------------------------------------------------------
 
-// A place on an axis, which may count from the end, limited to [low, high].
+// A place on an axis, limited to [low, high]. A negative one counts from the end.
 Expr clamped(const Dim& place, const Expr& extent, const Expr& low, const Expr& high) {
   Expr at = to_expr(place);
-  // An expression that is negative only for some sizes has no meaning that fits all sizes.
+  // An expression that is negative for some sizes only is taken as it is.
   if (at.range().max < 0) at = at + extent;
   return min(max(at, low), high);
 }
@@ -153,7 +153,7 @@ Tensor sliced(OnnxNode& n) {
       strides[axis] = std::min(steps[i], int64_t{1} << 40);
       continue;
     }
-    // The elements from `start` down to the one after `end`: they are sliced upwards and then
+    // The elements go from `start` down to the one after `end`. They are sliced upwards and then
     // reversed.
     const int64_t step = std::min(-steps[i], int64_t{1} << 40);
     const Expr start = clamped(starts[i], extent, -1, extent - 1);
@@ -180,7 +180,7 @@ Tensor tiled(OnnxNode& n) {
   const Dims counts = n.sizes(1, "repeats");
   const Dims shape = n[0].shape();
   if (counts.size() != shape.size()) n.refuse("repeats are not one for each axis");
-  // [a, b] to [r, a, s, b] to [r a, s b].
+  // [a, b] becomes [r, a, s, b], and then [r a, s b].
   Dims split_shape, copied, result;
   for (size_t i = 0; i < shape.size(); ++i) {
     split_shape.insert(split_shape.end(), {Dim(1), shape[i]});
@@ -190,7 +190,7 @@ Tensor tiled(OnnxNode& n) {
   return reshape(broadcast_to(reshape(n[0], split_shape), copied), result);
 }
 
-// Adds a part of x before or after it along an axis, as the mode of padding says.
+// Puts a copy of a part of x before or after x along an axis. The mode of padding says which part.
 Tensor edge_of(OnnxNode& n, const Tensor& x, int64_t axis, int64_t count, bool before,
                const std::string& mode) {
   if (mode == "edge") {
@@ -233,7 +233,7 @@ Tensor padded(OnnxNode& n) {
     const int64_t before = pads[i], after = pads[i + axes.size()];
     if (std::max(before, after) > kMostPlaces || std::min(before, after) < -kMostPlaces)
       n.refuse(fmt::format("padding by {} and {}", before, after));
-    // Negative padding is removed first.
+    // Elements that negative padding removes are removed first.
     if (before < 0 || after < 0)
       x = slice(x, axes[i], Dim(std::max<int64_t>(0, -before)),
                 x.dim(axes[i]) - Dim(std::max<int64_t>(0, -after)));

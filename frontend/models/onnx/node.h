@@ -1,7 +1,7 @@
-// node.h — a node of an ONNX graph, in the form in which the function that builds it sees it:
-// operands, attributes, and what is known about them.
+// node.h — a node of an ONNX graph as the function that builds it sees it: operands, attributes,
+// and what is known about them.
 //
-// Whatever does not fit throws an Error; the importer names the node.
+// A function throws an Error if something does not fit. The importer adds the name of the node.
 #pragma once
 
 #include <functional>
@@ -30,22 +30,22 @@ inline constexpr Code kOnnxUnknown{
 
 namespace onnx {
 
-/// A value of the model. `bits` is 4 or 2 for integers of so many bits, which are kept one in each
-/// byte; else 0.
+/// A value of the model. `bits` is 4 or 2 for integers of that many bits, and else 0. Each of them
+/// is kept in a byte of its own.
 struct Value {
   Tensor tensor;
   int bits = 0;
-  bool failed = false;  ///< computed from a node that could not be imported
+  bool failed = false;  ///< it depends on a node that could not be imported
 };
 using Tensors = std::vector<Tensor>;
 
-/// What nodes need from the importer.
+/// What the building of nodes needs from the importer.
 class Surroundings {
  public:
   virtual KnownValues& known() = 0;
-  /// A constant of the model. It becomes a weight if it is large, else a constant of the graph.
+  /// A constant of the model. If it is large it becomes a weight, else a constant of the graph.
   virtual Value weight(const TensorData& data) = 0;
-  /// The results of a graph within a node. That graph sees the values around the node.
+  /// The results of a graph within a node. That graph can use the values around the node.
   virtual std::vector<Value> inlined(const GraphData& graph) = 0;
 
  protected:
@@ -58,35 +58,36 @@ class OnnxNode {
       : around_(around), data_(data), opset_(opset), inputs_(std::move(inputs)) {}
 
   const NodeData& data() const { return data_; }
-  int64_t opset() const { return opset_; }  ///< of its domain
+  int64_t opset() const { return opset_; }  ///< that of its domain
 
   // Operands.
 
   size_t count() const { return inputs_.size(); }
   bool has(size_t i) const { return i < inputs_.size() && inputs_[i].tensor.valid(); }
-  /// Operand `i`; an error if it is omitted.
+  /// Operand `i`. It throws if that is omitted.
   const Tensor& operator[](size_t i) const;
   int bits(size_t i) const { return has(i) ? inputs_[i].bits : 0; }
-  /// All operands, none of which may be omitted.
+  /// All operands. It throws if one of them is omitted.
   Tensors all() const;
   size_t outputs() const { return data_.outputs.size(); }
-  /// Whether somebody may read output `i`.
+  /// Whether output `i` exists and may be read.
   bool wants(size_t i) const { return i < data_.outputs.size() && !data_.outputs[i].empty(); }
 
-  // What is known of operand `i`. `what` names it in the error for a value that is not known.
+  // Known values of operand `i`. These throw if it is not known. The message calls it `what`.
 
-  /// Whole numbers, in the form of extents.
+  /// Whole numbers that may depend on sizes.
   Dims sizes(size_t i, std::string_view what) const;
-  /// Whole numbers that do not depend on a size.
+  /// Whole numbers that do not depend on sizes.
   std::vector<int64_t> numbers(size_t i, std::string_view what) const;
   int64_t number(size_t i, std::string_view what) const;
   std::shared_ptr<const HostTensor> constant(size_t i, std::string_view what) const;
-  /// The one element of a constant.
+  /// The only element of a constant.
   double real(size_t i, std::string_view what) const;
   std::optional<std::vector<Expr>> try_integers(const Tensor& tensor) const;
   std::shared_ptr<const HostTensor> try_constant(const Tensor& tensor) const;
 
-  // Attributes. One that no function asks for is an error of the importer's (`unread`).
+  // Attributes. The importer refuses a node if no function has asked for one of its attributes
+  // (`unread`).
 
   bool has_attribute(std::string_view name) const { return find(name, nullptr) != nullptr; }
   int64_t integer(std::string_view name, std::optional<int64_t> otherwise = {}) const;
@@ -98,22 +99,22 @@ class OnnxNode {
   std::vector<std::string> texts(std::string_view name) const;
   const TensorData* tensor(std::string_view name) const;
   const GraphData* graph(std::string_view name) const;
-  /// The element type whose number an attribute gives. An error if Braze does not have it.
+  /// The element type whose number an attribute gives. It throws if Braze does not have the type.
   ElementType type(std::string_view name, std::optional<int32_t> otherwise = {}) const;
-  /// An attribute that does not affect the values.
+  /// Counts an attribute as read, because it does not affect the values.
   void ignore(std::string_view name) const { read_.insert(std::string(name)); }
   std::vector<std::string> unread() const;
 
-  /// The axes that an attribute gives, or operand `i` in newer versions; nullopt if there is
+  /// The axes that an attribute gives, or operand `i` in newer versions. It is nullopt if there is
   /// neither.
   std::optional<std::vector<int64_t>> axes(size_t i) const;
-  /// `axis` from the front, within `rank`.
+  /// `axis` counted from the front. It throws if a tensor of this rank does not have it.
   int64_t axis(int64_t axis, size_t rank) const;
   std::vector<int64_t> axes_of(const std::vector<int64_t>& axes, size_t rank) const;
 
   [[noreturn]] void refuse(std::string reason, std::string fix = {}) const;
   Surroundings& around() const { return around_; }
-  /// The results are integers of so many bits.
+  /// Says that the results are integers of this many bits.
   void set_bits(int bits) { result_bits_ = bits; }
   int result_bits() const { return result_bits_; }
 
@@ -133,7 +134,7 @@ class OnnxNode {
   mutable std::set<std::string, std::less<>> read_;
 };
 
-/// How an operator is built, for the versions `since` to `until` of its operator set.
+/// How an operator is built in the versions `since` to `until` of its operator set.
 struct OpRow {
   using One = Tensor (*)(OnnxNode&);
   using Several = Tensors (*)(OnnxNode&);
@@ -154,7 +155,7 @@ struct OpRow {
   Several several = nullptr;
 };
 
-// The rows by subject, with one file for each subject.
+// The rows are grouped by subject, and each subject has a file.
 using Rows = std::vector<OpRow>;
 const Rows& elementwise_rows();
 const Rows& movement_rows();
@@ -169,24 +170,24 @@ const Rows& recurrent_rows();
 const Rows& value_rows();
 const Rows& microsoft_rows();
 
-/// The row of an operator; null if there is none. In that case `other` says whether another version
-/// of it has a row.
+/// The row of an operator. If there is none it is null, and `other` says whether another version of
+/// the operator has a row.
 const OpRow* find_row(std::string_view domain, std::string_view op, int64_t opset,
                       bool* other = nullptr);
 
-/// Every operator with a row: "Add", "com.microsoft:FastGelu", sorted, with its versions.
+/// Every operator that has a row ("Add", "com.microsoft:FastGelu"), sorted, with its versions.
 std::vector<std::pair<std::string, std::string>> imported_ops();
 
-// What rows share.
+// What several rows use.
 
 /// The convolution of x [n, c, spatial..] and filters [f, c / group, taps..] that the attributes
 /// of Conv describe.
 Tensor convolved(const OnnxNode& node, const Tensor& x, const Tensor& filters);
-/// x in the type in which it is computed: f32 for shorter floats.
+/// x in the type in which it is computed. For floats shorter than f32, that is f32.
 Tensor widened(const Tensor& x);
-/// The shape that both broadcast to, by NumPy's rule.
+/// The shape to which both are broadcast, by NumPy's rule.
 Dims broadcast_dims(const Dims& a, const Dims& b, const OnnxNode& node);
-/// An index that counts from the end if it is negative, for every element of `indices`.
+/// `indices` counted from the start. Negative ones count from the end.
 Tensor from_start(const Tensor& indices, const Dim& extent);
 
 }  // namespace onnx

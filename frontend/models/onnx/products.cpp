@@ -1,4 +1,4 @@
-// products.cpp — operators that are sums of products.
+// products.cpp — operators that compute sums of products.
 #include "frontend/models/onnx/node.h"
 #include "ir/support/text.h"
 
@@ -6,7 +6,7 @@ namespace braze::onnx {
 
 namespace {
 
-// A factor of 0 would still turn infinities into NaN, and a factor of 1 changes nothing.
+// x times `factor`. A factor of 1 is left out, because it changes nothing.
 Tensor scaled(const Tensor& x, double factor) {
   if (factor == 1) return x;
   return is_floating(x.dtype()) ? x * factor : cast(cast(x, f64) * factor, x.dtype());
@@ -15,8 +15,9 @@ Tensor scaled(const Tensor& x, double factor) {
 Tensor gemm(OnnxNode& n) {
   const Tensor a = n.integer("transA", 0) ? transpose(n[0]) : n[0];
   const Tensor b = n.integer("transB", 0) ? transpose(n[1]) : n[1];
-  n.ignore("broadcast");  // of version 6
+  n.ignore("broadcast");  // it comes from version 6
   const Tensor product = scaled(dot(a, b), n.real("alpha", 1.0));
+  // If beta is 0, the third operand is left out. Multiplied by 0, its infinities would become NaN.
   const double beta = n.real("beta", 1.0);
   return n.has(2) && beta != 0 ? product + scaled(n[2], beta) : product;
 }

@@ -1,5 +1,5 @@
-// quantization.cpp — numbers that are stored as scaled integers or 8-bit floats, and products of
-// them.
+// quantization.cpp — numbers that are stored as scaled integers or as 8-bit floats, and their
+// products.
 #include <algorithm>
 
 #include "frontend/models/onnx/node.h"
@@ -11,7 +11,7 @@ namespace {
 
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
 
-// The least and greatest number of a type.
+// The least and the greatest number of a type.
 struct Range {
   double low, high;
 };
@@ -23,8 +23,8 @@ Range range_of(const ElementType& type) {
   return is_signed_integer(type.dtype) ? Range{-all / 2, all / 2 - 1} : Range{0, all - 1};
 }
 
-// A scale or zero point, broadcast to x: one for all elements, one for each place on `axis`, or one
-// for each block of `block` elements along it.
+// A scale or zero point in a shape that broadcasts to x. There may be one for all elements, one for
+// each place on `axis`, or one for each `block` elements along it.
 Tensor spread(OnnxNode& n, const Tensor& scale, const Tensor& x, int64_t axis, int64_t block) {
   if (scale.rank() == 0 || scale.numel() == Dim(1)) return reshape(scale, {});
   if (scale.rank() == 1 && block == 0) {
@@ -38,7 +38,7 @@ Tensor spread(OnnxNode& n, const Tensor& scale, const Tensor& x, int64_t axis, i
   return slice(repeated, axis, Dim(0), x.dim(axis));
 }
 
-// Rounds to whole numbers within the type, where `zero` stands for zero.
+// Rounds to whole numbers within the range of the type. The number `zero` stands for zero.
 Tensor quantized(const Tensor& x, const Tensor& zero, const ElementType& type) {
   const auto [low, high] = range_of(type);
   if (is_stored_float(type.dtype)) {
@@ -91,14 +91,14 @@ Tensors dynamic_quantize(OnnxNode& n) {
   return {quantized(x / scale, zero, {DType::U8}), scale, zero};
 }
 
-// 8-bit integers as i32, minus their zero point.
+// 8-bit integers, converted to i32, minus their zero point.
 Tensor centered(OnnxNode& n, size_t i, size_t zero_at, bool is_left) {
   const Tensor x = cast(n[i], i32);
   if (!n.has(zero_at)) return x;
   const Tensor zero = cast(n[zero_at], i32);
   if (zero.rank() == 0 || zero.numel() == Dim(1)) return x - reshape(zero, {});
   if (zero.rank() > 1) return x - zero;
-  return x - (is_left ? expand_dims(zero, -1) : zero);  // one for each row, or one for each column
+  return x - (is_left ? expand_dims(zero, -1) : zero);  // for each row, or for each column
 }
 
 Tensor product_of_integers(OnnxNode& n) {
@@ -117,13 +117,13 @@ Tensor quantized_product(OnnxNode& n) {
   return quantized(cast(product, f32) * factor, zero, {n[7].dtype(), n.bits(7)});
 }
 
-// 8-bit images and filters are convolved in f64. Every sum is exact there, so the result is exact.
+// 8-bit images and filters are convolved in f64. All sums are exact there, so the result is exact.
 Tensor conv_of_centered(OnnxNode& n, size_t x_zero, size_t filters_at, size_t filters_zero) {
   Tensor filters = cast(n[filters_at], i32);
   if (n.has(filters_zero)) {
     Tensor zero = cast(n[filters_zero], i32);
     Dims shape(filters.rank(), Dim(1));
-    if (zero.rank() == 1) shape[0] = zero.dim(0);  // one for each filter
+    if (zero.rank() == 1) shape[0] = zero.dim(0);  // there is one for each filter
     filters = filters - reshape(zero, shape);
   }
   const Tensor x = centered(n, 0, x_zero, true);

@@ -1,5 +1,6 @@
-// recurrent.cpp — networks that walk along a sequence step by step: RNN, GRU, LSTM. The steps are
-// built one after the other. What does not depend on the step before is one product for all steps.
+// recurrent.cpp — networks that go through a sequence step by step: RNN, GRU, LSTM. The steps are
+// built one after the other. The products of the inputs do not depend on the step before, so they
+// are one product for all steps.
 #include <algorithm>
 #include <numeric>
 
@@ -11,7 +12,7 @@ namespace braze::onnx {
 
 namespace {
 
-// The most steps that are built.
+// Longer sequences are refused.
 constexpr int64_t kMostSteps = 512;
 
 struct Activation {
@@ -34,7 +35,7 @@ struct Activation {
   }
 };
 
-// ONNX's values if no alpha or beta is given.
+// An activation with the values that ONNX gives to alpha and beta by default.
 Activation with_defaults(const std::string& name) {
   if (name == "Affine") return {name, 1, 0};
   if (name == "Elu" || name == "ThresholdedRelu") return {name, 1, 0};
@@ -44,7 +45,8 @@ Activation with_defaults(const std::string& name) {
   return {name, 0, 0};
 }
 
-// Activations by direction. Alphas and betas are listed only for activations that have one.
+// The activations of all directions. Only activations that have an alpha or beta take one from the
+// lists.
 std::vector<Activation> activations(const OnnxNode& n, size_t directions,
                                     const std::vector<std::string>& usual) {
   std::vector<std::string> names = n.texts("activations");
@@ -57,7 +59,7 @@ std::vector<Activation> activations(const OnnxNode& n, size_t directions,
   size_t alpha = 0, beta = 0;
   std::vector<Activation> out;
   for (std::string name : names) {
-    // Some files write them in small letters.
+    // Some files write the names with small letters.
     if (!name.empty() && name[0] >= 'a' && name[0] <= 'z')
       name[0] = static_cast<char>(name[0] - 32);
     Activation one = with_defaults(name);
@@ -72,24 +74,24 @@ std::vector<Activation> activations(const OnnxNode& n, size_t directions,
   return out;
 }
 
-// The part [i * size, (i + 1) * size) of an axis.
+// The part [i * size, (i + 1) * size) of x along an axis.
 Tensor part(const Tensor& x, int64_t axis, int64_t i, const Dim& size) {
   return slice(x, axis, size * Dim(i), size * Dim(i + 1));
 }
 Tensor row(const Tensor& x, int64_t i) { return squeeze(slice(x, 0, i, i + 1), Axes(0)); }
 
 struct State {
-  Tensor hidden, cell;  // [batch, hidden]; cell of an LSTM alone
+  Tensor hidden, cell;  // [batch, hidden]; only an LSTM has `cell`
 };
 
-// One direction of a network. A step computes the next state from the state and from the products
-// of its inputs [batch, gates * hidden], which include the biases.
+// One direction of a network. A step computes the next state from two things: the state, and the
+// products of its inputs [batch, gates * hidden], to which the biases have been added.
 struct Cell {
   const OnnxNode& n;
   Dim hidden;
   Tensor recurrent;       // [gates * hidden, hidden]
   Tensor recurrent_bias;  // [gates * hidden]
-  Tensor peepholes;       // [3 * hidden], or none
+  Tensor peepholes;       // [3 * hidden], or invalid
   const Activation* act = nullptr;
   double clip = 0;
   bool linear_before_reset = false, input_forget = false;
@@ -111,7 +113,7 @@ struct Cell {
     return {act[0](n, clipped(x + product(s.hidden, recurrent) + recurrent_bias)), {}};
   }
 
-  // Gates z, r, h.
+  // The gates are z, r, h.
   State gru(const Tensor& x, const State& s) const {
     const auto outer = [&](int64_t i) {
       return gate(x, i) + product(s.hidden, weights_of(i)) + bias_of(i);
@@ -124,7 +126,7 @@ struct Cell {
     return {(1.0 - z) * h + z * s.hidden, {}};
   }
 
-  // Gates i, o, f, c; peepholes i, o, f.
+  // The gates are i, o, f, c. The peepholes are i, o, f.
   State lstm(const Tensor& x, const State& s) const {
     const Tensor all = x + product(s.hidden, recurrent) + recurrent_bias;
     const auto seen = [&](int64_t i, const Tensor& cell) {
@@ -146,8 +148,8 @@ struct Kind {
   Step step;
 };
 
-// Operands X, W, R, B, sequence_lens, initial_h, and of an LSTM initial_c and P; results Y, Y_h and
-// of an LSTM Y_c.
+// The operands are X, W, R, B, sequence_lens, initial_h, and for an LSTM initial_c and P. The
+// results are Y, Y_h, and for an LSTM Y_c.
 Tensors recurrent(OnnxNode& n, const Kind& kind, bool has_cell) {
   const bool batch_first = n.integer("layout", 0) != 0;
   const Tensor x = batch_first ? transpose(n[0], 0, 1) : n[0];
@@ -156,7 +158,7 @@ Tensors recurrent(OnnxNode& n, const Kind& kind, bool has_cell) {
   const std::string direction = n.text("direction", "forward");
   const size_t directions = direction == "bidirectional" ? 2 : 1;
   const Dim hidden = r.dim(2), batch = x.dim(1);
-  n.ignore("hidden_size");  // the weights say it
+  n.ignore("hidden_size");  // the weights' shapes tell it
   if (!x.dim(0).is_constant() || x.dim(0).value() > kMostSteps)
     n.refuse(fmt::format("a sequence of {} steps: they are built one by one, up to {}",
                          x.dim(0).to_string(), kMostSteps),
@@ -203,7 +205,7 @@ Tensors recurrent(OnnxNode& n, const Kind& kind, bool has_cell) {
       const int64_t t = backward ? steps - 1 - k : k;
       State next = (cell.*kind.step)(row(inputs, t), state);
       Tensor y = next.hidden;
-      if (n.has(4)) {  // sequences with lengths of their own: steps after the end change nothing
+      if (n.has(4)) {  // each sequence has its own length, and steps after its end change nothing
         const Tensor is_inside = reshape(n[4] > static_cast<int64_t>(t), {batch, 1});
         y = where(is_inside, next.hidden, zero);
         next.hidden = where(is_inside, next.hidden, state.hidden);
@@ -221,7 +223,7 @@ Tensors recurrent(OnnxNode& n, const Kind& kind, bool has_cell) {
     for (const Tensors& list : outputs) both.push_back(list[static_cast<size_t>(t)]);
     by_step.push_back(stack(both));
   }
-  // [steps, directions, batch, hidden], or the batch first.
+  // y is [steps, directions, batch, hidden]. The batch may have to come first.
   const auto placed = [&](const Tensor& y, std::vector<int64_t> order) {
     return batch_first ? permute(y, std::move(order)) : y;
   };

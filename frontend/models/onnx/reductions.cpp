@@ -8,7 +8,7 @@ namespace braze::onnx {
 
 namespace {
 
-// The axes to reduce; nullopt if x stays as it is.
+// The axes to reduce. It is nullopt if x stays as it is.
 std::optional<Axes> axes_to_reduce(OnnxNode& n) {
   std::vector<int64_t> axes = n.axes(1).value_or(std::vector<int64_t>{});
   const bool stays = n.integer("noop_with_empty_axes", 0) != 0;
@@ -29,7 +29,8 @@ Tensor squared(const Tensor& x) { return square(x); }
 Tensor root(const Tensor& x) { return sqrt(x); }
 Tensor logarithm(const Tensor& x) { return log(x); }
 
-// `after` of the reduction of `before`. Shorter floats are computed in f32 and rounded once.
+// Reduces `before` of x, and applies `after` to the result. Floats shorter than f32 are computed in
+// f32 and rounded once.
 template <Reduce reduce, Map before = as_is, Map after = as_is>
 Tensor reduced(OnnxNode& n) {
   const auto axes = axes_to_reduce(n);
@@ -38,7 +39,7 @@ Tensor reduced(OnnxNode& n) {
   return cast(after(axes ? reduce(x, *axes, keep, Where::current()) : x), n[0].dtype());
 }
 
-// Also for bools.
+// The greatest or least element. Bools have a reduction of their own.
 template <Reduce reduce, Reduce of_bools>
 Tensor extreme(OnnxNode& n) {
   const auto axes = axes_to_reduce(n);

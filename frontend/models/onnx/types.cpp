@@ -22,7 +22,7 @@ struct TypeRow {
   std::optional<ElementType> type;
 };
 
-// By their numbers in TensorProto.DataType.
+// The types in the order of their numbers in TensorProto.DataType.
 constexpr TypeRow kTypes[] = {
     {"UNDEFINED", {}},
     {"FLOAT", ElementType{DType::F32}},
@@ -57,7 +57,7 @@ constexpr TypeRow kTypes[] = {
   fail(kOnnxData, fmt::format("the tensor {} {}", quote(tensor.name), why));
 }
 
-// The bits of one element in a byte that contains several. The first one is in the lowest bits.
+// One element of a byte that contains several. The first one is in the lowest bits.
 uint64_t unpacked(std::byte byte, size_t place, const ElementType& type) {
   const auto bits = static_cast<uint64_t>(byte) >> (place * static_cast<size_t>(type.bits));
   const uint64_t mask = (uint64_t{1} << type.bits) - 1;
@@ -69,7 +69,7 @@ uint64_t unpacked(std::byte byte, size_t place, const ElementType& type) {
 void copy_raw(HostTensor& out, const ElementType& type, std::span<const std::byte> bytes) {
   if (type.bits == 0) {
     if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
-    if (type.dtype == DType::Bool)  // every byte except 0 is true
+    if (type.dtype == DType::Bool)  // any byte other than 0 is true
       for (int64_t i = 0; i < out.numel(); ++i) out.set_bits(i, bytes[size_t(i)] != std::byte{0});
     return;
   }
@@ -85,7 +85,7 @@ uint64_t raw_size(const ElementType& type, int64_t count) {
   return (elements + per_byte - 1) / per_byte;
 }
 
-// Whether each element is stored as its bits in a list of integers.
+// Whether the list of integers holds the bits of the elements.
 bool is_kept_as_bits(DType dtype) { return is_floating(dtype) && size_of(dtype) < 4; }
 
 size_t list_size(const TensorData& tensor, DType dtype) {
@@ -152,7 +152,7 @@ std::shared_ptr<const MappedFile> open_beside(const std::string& path,
   bool is_inside = !error && !location.empty() && relative.is_relative() &&
                    location.find('\0') == std::string::npos;
   for (const fs::path& part : relative) is_inside &= part != "..";
-  // Follows links.
+  // `weakly_canonical` follows links.
   fs::path target;
   if (is_inside) {
     target = fs::weakly_canonical(folder / relative, error);
@@ -190,7 +190,7 @@ HostTensor TensorReader::read(const TensorData& tensor) {
          fmt::format("the tensor {} is of {}", quote(tensor.name), type_name(tensor.type)));
   const int64_t count = checked_numel(tensor.shape);
   const uint64_t size = raw_size(*type, count);
-  // Checked before memory is taken: the file must have as many bytes.
+  // Before memory is taken, it is checked that the file has this many bytes.
   std::span<const std::byte> raw;
   if (tensor.external) raw = external_bytes(tensor, size);
   if (tensor.raw && !tensor.external) raw = *tensor.raw;

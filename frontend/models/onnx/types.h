@@ -1,4 +1,4 @@
-// types.h — element types of ONNX, and the values of its tensors.
+// types.h — the element types of ONNX, and the values of its tensors.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,25 @@
 
 namespace braze::onnx {
 
-/// Integers of fewer than 8 bits are kept one in each byte, as i8 or u8.
+/// An element type. Integers of fewer than 8 bits are kept as i8 or u8, each in its own byte.
 struct ElementType {
   DType dtype = DType::F32;
-  int bits = 0;  ///< the bits of an element if the file packs several into a byte; else 0
+  int bits = 0;  ///< if the file packs several elements into a byte: the bits of one; else 0
 };
 
-/// The type of a number of TensorProto.DataType; nullopt if Braze has none for it.
+/// The type that has this number in TensorProto.DataType. It is nullopt if Braze does not have it.
 std::optional<ElementType> element_type(int32_t type);
-/// "FLOAT", "STRING" ..., or "type 99".
+/// The name of a type, such as "FLOAT" or "STRING". An unknown type is "type 99".
 std::string type_name(int32_t type);
 
-/// Values of tensors, from the file or from files beside it.
+/// Reads the values of tensors from the file, or from files beside it.
 class TensorReader {
  public:
-  /// `path` is that of the model; "" if there are no files beside it.
+  /// `path` is the model's path, or "" if there are no files beside it.
   explicit TensorReader(std::string path) : path_(std::move(path)) {}
 
-  /// Throws kOnnxData if the data do not fit the shape, Unsupported for a type that Braze does not
-  /// have, and for external data what open_beside throws.
+  /// It throws kOnnxData if the data do not fit the shape, and Unsupported if Braze does not have
+  /// the type. For external data it also throws what open_beside throws.
   HostTensor read(const TensorData& tensor);
 
  private:
@@ -40,8 +40,8 @@ class TensorReader {
   std::map<std::string, std::shared_ptr<const MappedFile>> files_;
 };
 
-/// Opens the file at `location`, relative to the folder of `path`. InvalidArgument if it is outside
-/// of this folder, also by way of a link.
+/// Opens the file at `location`, relative to the folder of `path`. It throws InvalidArgument if the
+/// file is outside of this folder, even if only a link leads there.
 std::shared_ptr<const MappedFile> open_beside(const std::string& path, const std::string& location);
 
 }  // namespace braze::onnx

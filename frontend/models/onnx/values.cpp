@@ -1,5 +1,5 @@
-// values.cpp — operators that make values: constants, shapes, ranges; and branches that are known
-// at import.
+// values.cpp — operators that make values (constants, shapes, ranges), and branches whose condition
+// is known at import.
 #include <cmath>
 #include <numbers>
 
@@ -108,7 +108,7 @@ Tensor identity_like(OnnxNode& n) {
   return cast(arange(i64, shape, 0) + k == arange(i64, shape, 1), dtype);
 }
 
-// Windows that fall towards both ends: sums of cosines with these coefficients.
+// A window function, which falls towards both ends: a sum of cosines with these coefficients.
 template <int a0, int a1, int a2>
 Tensor window(OnnxNode& n) {
   const int64_t size = n.number(0, "size");
@@ -124,7 +124,7 @@ Tensor window(OnnxNode& n) {
   return graph_constant(list_of(dtype, values));
 }
 
-// The branch is chosen at import. It sees the values around the node.
+// The branch is chosen at import. It can use the values around the node.
 Tensors branch(OnnxNode& n) {
   const bool is_then = n.number(0, "the condition") != 0;
   const GraphData* chosen = n.graph(is_then ? "then_branch" : "else_branch");

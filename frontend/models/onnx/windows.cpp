@@ -15,7 +15,7 @@ namespace {
 
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
 
-// The windows of a node over [n, c, spatial..], by spatial axis.
+// The windows of a node over [n, c, spatial..]. The lists have an entry for each spatial axis.
 struct Geometry {
   std::vector<int64_t> sizes, strides, dilations;
   Dims low, high;  // padding
@@ -37,7 +37,7 @@ size_t spatial_axes(const OnnxNode& n, const Tensor& x) {
 
 int64_t span(const Geometry& g, size_t i) { return (g.sizes[i] - 1) * g.dilations[i] + 1; }
 
-// Divides padding between both sides. An odd place is added at the end if `behind`.
+// Divides padding between both sides. If it is odd, the side at the end gets more if `behind`.
 void share(Geometry& g, size_t i, const Dim& total, bool behind) {
   const Dim less = total / Dim(2), more = total - less;
   g.low[i] = behind ? less : more;
@@ -74,7 +74,7 @@ Geometry geometry(const OnnxNode& n, const Tensor& x, std::vector<int64_t> sizes
 
 // ---- Convolution --------------------------------------------------------------------------------
 
-// The attribute repeats what the shape of the filters says.
+// The sizes of the filters. The attribute must agree with the filters' shape.
 std::vector<int64_t> filter_sizes(const OnnxNode& n, const Tensor& filters) {
   std::vector<int64_t> sizes;
   for (size_t i = 2; i < filters.rank(); ++i) {
@@ -175,14 +175,14 @@ Tensor taps_of(const Tensor& x, const Geometry& g, const Operand& fill) {
   return reshape(all, flat);
 }
 
-// The place in the whole tensor of the greatest element of each window.
+// For each window, the place of its greatest element in the whole tensor.
 Tensor places_of_greatest(OnnxNode& n, const Geometry& g) {
   if (n.integer("ceil_mode", 0) != 0) n.refuse("the indices of windows that reach beyond the end");
   const Tensor& x = n[0];
   Dims order = x.shape();
   const bool by_columns = n.integer("storage_order", 0) != 0;
   Tensor place = arange(i64, x.numel());
-  if (by_columns) {  // the spatial axes count from the first one
+  if (by_columns) {  // the first spatial axis is the fastest
     std::vector<int64_t> permutation(x.rank());
     std::iota(permutation.begin(), permutation.end(), int64_t{0});
     std::reverse(permutation.begin() + 2, permutation.end());
