@@ -1,4 +1,4 @@
-// elementwise.cpp — operations of each element alone, and conversions.
+// elementwise.cpp — operations on each element by itself, and conversions.
 #include <cmath>
 #include <numbers>
 
@@ -12,13 +12,14 @@ namespace {
 
 using Unary = Tensor (*)(const Tensor&, Where);
 
-// A function of ours under its name there. Accuracies that are asked for are what we have anyway.
+// An operation that is one of our functions. A required accuracy is ignored, because ours is the
+// best anyway.
 template <Unary f>
 Tensor unary(Node& n) {
   n.ignore("result_accuracy");
   return f(n[0], Where::current());
 }
-// One of formulas.h: computed in f32 for shorter floats and rounded once.
+// A function of formulas.h. For floats shorter than f32 it is computed in f32 and rounded once.
 template <Tensor (*f)(const Tensor&)>
 Tensor formula(Node& n) {
   n.ignore("result_accuracy");
@@ -55,8 +56,7 @@ Tensor bits_not(Node& n) { return is_bool(n) ? !n[0] : ~n[0]; }
 Tensor negative(Node& n) { return -n[0]; }
 Tensor absolute(Node& n) { return is_unsigned_integer(n[0].dtype()) ? n[0] : abs(n[0]); }
 
-// Whole powers by squares: 64 of them reach any exponent, since what is beyond wraps to 0 or goes
-// round.
+// Whole powers by repeated squaring, with one step for each bit of the exponent.
 Tensor power(Node& n) {
   n.ignore("result_accuracy");
   const Tensor &x = n[0], &y = n[1];
@@ -69,7 +69,7 @@ Tensor power(Node& n) {
     exponent = shr(exponent, 1);
   }
   if (!is_signed_integer(x.dtype())) return out;
-  // 1 and -1 have inverses; those of others are 0.
+  // For negative exponents: 1 and -1 have inverses, and those of other numbers are rounded to 0.
   const Tensor is_odd = (y & 1) != 0;
   const Tensor inverse =
       where(x == 1, 1, where(x == -1, where(is_odd, x, ones_like(x)), zeros_like(x)));
@@ -126,7 +126,7 @@ Tensor finite(Node& n) {
   return abs(x) < std::numeric_limits<double>::infinity();
 }
 
-// Ties away from zero.
+// Rounds to the nearest whole number, and ties away from zero.
 Tensor round_away(Node& n) {
   const Tensor& x = n[0];
   const Tensor whole = trunc(x);
@@ -136,7 +136,7 @@ Tensor round_away(Node& n) {
 Tensor cube_root(const Tensor& x) {
   const Tensor a = abs(x);
   const Tensor y = pow(a, 1.0 / 3.0);
-  // One step of Newton's, which keeps 0 and infinity as they are.
+  // One step of Newton's method. 0 and infinity must stay as they are.
   const Tensor better = y - (y * y * y - a) / (y * y * 3.0);
   const Tensor root = where((a == 0.0) | !(a < std::numeric_limits<double>::infinity()), y, better);
   return where(x < 0.0, -root, where(x == 0.0, x, root));
@@ -149,19 +149,20 @@ Tensor atan2_of(Node& n) {
   const Tensor ay = abs(y), ax = abs(x);
   const Tensor is_steep = ay > ax;
   const Tensor most = maximum(ax, ay), least = minimum(ax, ay);
-  // Both infinite, or both zero.
+  // Equal numbers may both be infinite, or both zero.
   const Tensor ratio =
       where(most == least, where(most == 0.0, zeros_like(x), ones_like(x)), least / most);
   const Tensor first = atan_of(ratio);
   const Tensor angle = where(is_steep, kPi / 2 - first, first);
-  // The sign of -0 counts.
+  // The sign of -0 counts too.
   const auto is_negative = [](const Tensor& t) { return bitcast(t, signed_of(t.dtype())) < 0; };
   const Tensor turned = where(is_negative(x), kPi - angle, angle);
   const Tensor out = where(is_negative(y), -turned, turned);
   return cast(where(is_nan(x) | is_nan(y), x + y, out), dtype);
 }
 
-// The bits of another type: as many elements, or a last axis that shares or joins their bytes.
+// The same bits as elements of another type. If the sizes of the types differ, a last axis is added
+// whose elements share the bytes of one, or the last axis is joined.
 Tensor bits_as(Node& n) {
   const Tensor& x = n[0];
   const TensorType& to = n.result();
@@ -182,7 +183,7 @@ Tensor bits_as(Node& n) {
   return bitcast(sum(shl(bits, place), -1), to.dtype);
 }
 
-// To fewer bits and back.
+// Rounds to a type of fewer bits, and converts back.
 Tensor less_precise(Node& n) {
   const std::string format = n.word("format", "");
   int64_t exponent = 0, mantissa = 0;
@@ -212,7 +213,7 @@ Tensor total_order(const Tensor& x) {
   const DType as = signed_of(x.dtype());
   const Tensor bits = bitcast(x, as);
   const auto width = static_cast<int>(8 * size_of(as));
-  // Of negative ones all bits but the sign are the other way round.
+  // In negative numbers, all bits but the sign are inverted.
   const Tensor mask = bitcast(shr(bitcast(shr(bits, width - 1), unsigned_of(as)), 1), as);
   return bits ^ mask;
 }

@@ -29,13 +29,13 @@ inline constexpr Code kStablehloOption{
 using braze::codes::kStablehloNode;
 using braze::codes::kStablehloText;
 
-constexpr int kMostTurns = 1024;  // of a loop
-// An operation is built once for each call and turn.
+constexpr int kMostTurns = 1024;  // for one loop
+// An operation is built once for each call and each turn of a loop.
 constexpr size_t kMostNodes = size_t{1} << 18;
 
 struct Value {
   Tensor tensor;
-  bool failed = false;  ///< computed from an operation that could not be imported
+  bool failed = false;  ///< it depends on an operation that could not be imported
 };
 using Values = std::vector<Value>;
 
@@ -64,7 +64,7 @@ class Importer final : public Scalars {
     return finish(main, results);
   }
 
-  // A function of scalars, for each element of tensors.
+  // Applies a function of scalars to each element of tensors.
   Tensors operator()(const Block& block, const Tensors& arguments) override {
     const Restored<bool> scalars(scalars_, true);
     Values values;
@@ -101,7 +101,7 @@ class Importer final : public Scalars {
     return *only;
   }
 
-  // Programs for several devices are none that one runs.
+  // Programs for several devices are refused.
   void check_beside(const Operation& other) {
     if (other.name != "sdy.mesh") return add_problem(other, "there is no such operation");
     const auto axes = other.attributes.find("axes");
@@ -324,7 +324,7 @@ class Importer final : public Scalars {
 
   Values custom_call(const Operation& operation, Values operands) {
     const std::string target = target_of(operation, "call_target_name");
-    // One device has everything.
+    // There is only one device, so it has all of the value.
     if (target == "Sharding" && operands.size() == 1) return operands;
     if (target.starts_with("check.") && !operands.empty()) {
       for (size_t i = 0; i < operands.size(); ++i)
@@ -370,7 +370,8 @@ class Importer final : public Scalars {
     }
   }
 
-  // The one that is chosen, where that is known; else all of them, and each result by the index.
+  // If it is known which branch is chosen, only that one is built. Else all of them are built, and
+  // the index selects each result.
   Values branch(const Operation& operation, const Values& operands, const Scope& scope) {
     const size_t count = operation.regions.size();
     if (operands.size() != 1 || count == 0) fail(kStablehloNode, "it has no branch");
@@ -421,7 +422,7 @@ class Importer final : public Scalars {
     return finish_import(builder_->graph, inputs_, weights_, std::move(outputs));
   }
 
-  // An argument may name the result that takes over its memory, or leave the choice to us.
+  // An argument may name the result that takes over its memory, or let us choose one.
   void keep_donations(const Function& main, std::vector<GraphOutput>& outputs) const {
     const Graph& graph = builder_->graph;
     const auto try_update = [&](size_t output, uint32_t input) {
@@ -453,7 +454,7 @@ class Importer final : public Scalars {
   std::shared_ptr<detail::Builder> builder_;
   KnownValues known_;
   std::vector<NodeId> inputs_;
-  std::map<size_t, uint32_t> input_of_argument_;  // those that are no constants
+  std::map<size_t, uint32_t> input_of_argument_;  // only inputs that are not constants
   BoundWeights weights_;
   std::map<const HostTensor*, Tensor> constants_;
   std::vector<std::pair<std::string, Tensor>> checked_;
@@ -462,7 +463,7 @@ class Importer final : public Scalars {
   Scope* here_ = nullptr;
   size_t built_ = 0;
   int depth_ = 0;
-  bool scalars_ = false;  // in a function of scalars
+  bool scalars_ = false;  // true in a function of scalars
 };
 
 }  // namespace

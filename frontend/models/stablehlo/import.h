@@ -1,12 +1,13 @@
-// import.h — from what a text of StableHLO says to a graph.
+// import.h — makes a graph from a text of StableHLO.
 //
-// Operations are built in their order, by rows of a table (node.h), from the public functions of
-// the builder. Calls are inlined. A loop is unrolled whose condition is known turn by turn; a
-// branch is chosen where its condition is known, and else both are computed. What a file checks
-// (custom calls named check.*) becomes pairs of results behind the file's own.
+// Operations are built in their order. Each row of a table (node.h) builds one operation from
+// public functions of the builder. Calls are inlined. A loop is unrolled if its condition is known
+// in each turn. A branch is chosen if its condition is known, and else all branches are computed.
+// Some files check values with custom calls named check.*. Each of these becomes further results
+// behind the file's own.
 //
-// Operations that cannot be built are collected, with all others that do not depend on them tried:
-// one error names them all.
+// If an operation cannot be built, the operations that do not depend on it are still tried. At the
+// end, one error names all operations that could not be built.
 #pragma once
 
 #include <string>
@@ -17,7 +18,7 @@
 
 namespace braze::stablehlo {
 
-/// `name` is the file's, for messages.
+/// `name` is the file's name, which messages show.
 Imported import_model(const Module& module, const std::string& name, const ImportOptions& options);
 
 }  // namespace braze::stablehlo

@@ -1,4 +1,4 @@
-// indexing.cpp — operations that read and write at places that other tensors contain, and sorting.
+// indexing.cpp — operations that read or write at places that other tensors contain, and sorting.
 #include <algorithm>
 #include <numeric>
 
@@ -11,7 +11,7 @@ namespace {
 
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
 
-// Sorting compares all pairs, so extents are limited.
+// A sort compares all pairs, so the extent is limited.
 constexpr int64_t kMostSorted = 4096;
 
 bool has(const std::vector<int64_t>& list, int64_t axis) {
@@ -20,7 +20,7 @@ bool has(const std::vector<int64_t>& list, int64_t axis) {
 
 // ---- Slices -------------------------------------------------------------------------------------
 
-// If the starts are known, this is an ordinary slice.
+// The starts, if they are known. Then the operation is an ordinary slice.
 std::optional<std::vector<int64_t>> known_starts(Node& n, const Tensors& starts, const Tensor& x,
                                                  const std::vector<int64_t>& sizes) {
   std::vector<int64_t> out;
@@ -51,13 +51,13 @@ Tensor dynamically_updated(Node& n) { return dynamic_update(n[0], n[1], n.operan
 
 // ---- Gather and scatter -------------------------------------------------------------------------
 
-// Where the windows of a tensor are, for gather and scatter.
+// Says where a gather or scatter finds the windows of a tensor.
 struct Windows {
   std::vector<int64_t> offset_dims;  // the axes of the slices that are axes of the windows
   std::vector<int64_t> collapsed;    // axes of the operand that the slices do not have
   std::vector<int64_t> batching;     // axes of the operand that correspond to axes of the indices
-  std::vector<int64_t> index_batching;  // the axes of the indices that correspond to them
-  std::vector<int64_t> index_map;       // the axis to which each element of an index vector belongs
+  std::vector<int64_t> index_batching;  // those axes of the indices
+  std::vector<int64_t> index_map;       // for each element of an index vector, the axis it indexes
   int64_t index_vector = 0;             // the axis of index vectors
 };
 
@@ -76,18 +76,18 @@ Windows windows_of(Node& n, std::string_view within, const char* offsets, const 
   return out;
 }
 
-// The places of the windows along one axis, which joins the axes `moving` of the operand.
+// The places of the windows' elements along one axis. It joins the axes `moving` of the operand.
 struct Places {
   std::vector<int64_t> moving;  // axes of the operand, in order
-  std::vector<int64_t> whole;   // all other axes, which windows span
+  std::vector<int64_t> whole;   // all other axes; each window spans them
   Tensor places;                // [batch axes.., windows' axes among `moving`..]
-  Tensor inside;                // whether the place exists; invalid if all do
+  Tensor inside;                // whether each place exists; invalid if all exist
   size_t batch_rank = 0;
   std::vector<int64_t> window_axes;  // those of `moving` that are axes of the slices
 };
 
-// `sizes` are the extents of the windows by axes of the operand. With `clamps`, windows are moved
-// into the operand, as gather does.
+// `sizes` are the windows' extents along the axes of the operand. If `clamps`, windows are moved so
+// that they lie within the operand, as a gather does it.
 Places places_of(Node& n, const Windows& w, const Tensor& x, Tensor indices,
                  const std::vector<int64_t>& sizes, bool clamps) {
   Places out;
@@ -106,7 +106,7 @@ Places places_of(Node& n, const Windows& w, const Tensor& x, Tensor indices,
   for (size_t i = 0; i < x.rank(); ++i) {
     const auto axis = static_cast<int64_t>(i);
     const bool moves = has(w.index_map, axis) || has(w.batching, axis) || sizes[i] != extent(x, i);
-    // A window that is moved into the operand, and is as long as the operand, begins at 0.
+    // If a window is moved into the operand and is as long as the operand, then it begins at 0.
     const bool stays =
         clamps && sizes[i] == extent(x, i) && !has(w.collapsed, axis) && !has(w.batching, axis);
     (moves && !stays ? out.moving : out.whole).push_back(axis);
@@ -147,7 +147,7 @@ Places places_of(Node& n, const Windows& w, const Tensor& x, Tensor indices,
   return out;
 }
 
-// The operand with the moving axes as one, in front.
+// The operand with its moving axes joined to one axis in front.
 Tensor lined(const Tensor& x, const Places& p) {
   std::vector<int64_t> order = p.moving;
   order.insert(order.end(), p.whole.begin(), p.whole.end());
@@ -157,7 +157,7 @@ Tensor lined(const Tensor& x, const Places& p) {
   return reshape(permute(x, order), shape);
 }
 
-// For each axis of [batch.., window axes.., whole axes..], the corresponding axis of the slices.
+// The axis of the slices that corresponds to each axis of [batch.., window axes.., whole axes..].
 std::vector<int64_t> slice_axes(Node& n, const Windows& w, const Places& p, size_t rank) {
   std::vector<int64_t> out;
   for (size_t i = 0; i < rank; ++i)
@@ -190,15 +190,15 @@ Tensor gathered(Node& n) {
   const std::vector<int64_t> axes = slice_axes(n, w, p, type.shape.rank());
   std::vector<int64_t> order(axes.size());
   for (size_t i = 0; i < axes.size(); ++i) order[at(axes[i])] = static_cast<int64_t>(i);
-  // No element is read, and the operand may have none.
+  // Then no element is read, and the operand may have no elements.
   for (const Expr& e : type.shape)
     if (e.is_constant(0)) return full(type.dtype, to_dims(type.shape), 0);
   return permute(take(lined(x, p), p.places, 0), order);
 }
 
-// For sums and similar monoids, places that do not exist get the identity. For others one
-// additional row takes what has no place, unless there is only one window, whose elements cannot
-// meet.
+// Some places may not exist. If a monoid combines the elements, the terms for such places become
+// the identity. Else the operand gets one more row, which receives these terms. If there is only
+// one element, no row is needed: it rewrites the value that is there.
 Tensor scattered(Node& n) {
   const size_t count = n.count() / 2;
   if (n.count() != 3) n.refuse(fmt::format("a scatter into {} tensors at once", count));
@@ -214,7 +214,7 @@ Tensor scattered(Node& n) {
   const Tensor &x = n[0], &updates = n[2];
   for (const Dim& dim : updates.shape())
     if (dim == Dim(0)) return x;
-  // The extents of the windows follow from the updates.
+  // The extents of the windows follow from the shape of the updates.
   std::vector<int64_t> sizes(x.rank(), 1);
   size_t next = 0;
   for (size_t i = 0; i < x.rank(); ++i) {
@@ -259,7 +259,7 @@ Tensor scattered(Node& n) {
                                            detail::node_of(p.places), detail::node_of(terms),
                                            detail::place(Where::current())));
   if (is_padded) out = slice(out, 0, 0, rows);
-  // Back to the operand's axes.
+  // The result gets the operand's axes again.
   std::vector<int64_t> order = p.moving;
   order.insert(order.end(), p.whole.begin(), p.whole.end());
   Dims shape;
@@ -271,8 +271,8 @@ Tensor scattered(Node& n) {
 
 // ---- Sorting ------------------------------------------------------------------------------------
 
-// The number of elements before each element, from the comparison of every pair [.., other, self,
-// ..]; and the places of the elements that have the numbers 0, 1, ..
+// Every pair [.., other, self, ..] has been compared. An element's number is the number of elements
+// that come before it. The result has the places of the elements with the numbers 0, 1, ..
 Tensor places_by_number(const Tensor& is_before, const Tensor& is_behind, int64_t axis,
                         int64_t count) {
   const Dims pairs = is_before.shape();
@@ -287,7 +287,7 @@ Tensor places_by_number(const Tensor& is_before, const Tensor& is_behind, int64_
 }
 
 Tensors sorted(Node& n) {
-  n.ignore("is_stable");  // it always is
+  n.ignore("is_stable");  // our sort always is
   const Tensor& x = n[0];
   const auto rank = static_cast<int64_t>(x.rank());
   int64_t axis = n.integer("dimension", -1);
@@ -298,7 +298,7 @@ Tensors sorted(Node& n) {
   if (count > kMostSorted)
     n.refuse(fmt::format("a sort of {} elements: what is sorted is compared by pairs, up to {}",
                          count, kMostSorted));
-  // The arguments of the comparison are pairs: two of the first operand, two of the second ..
+  // The arguments of the comparison are two of the first operand, two of the second, and so on.
   Tensors forward, backward;
   for (const Tensor& operand : n.operands(0, n.count())) {
     const Tensor other = expand_dims(operand, axis + 1), self = expand_dims(operand, axis);
@@ -317,7 +317,7 @@ Tensors sorted(Node& n) {
   return out;
 }
 
-// The greatest of the last axis, in the total order of floats.
+// The greatest elements along the last axis. Floats have their total order.
 Tensors top_k(Node& n) {
   const Tensor& x = n[0];
   const int64_t k = n.integer("k"), axis = static_cast<int64_t>(x.rank()) - 1;

@@ -33,8 +33,8 @@ int digit(char c) {
                                 : -1;
 }
 
-// "0x00FF": the bytes of all elements, or of one element for all. Each bool has a byte, or eight
-// share one.
+// Reads "0x00FF": the bytes of all elements, or of one element that stands for all. Each bool has a
+// byte, or eight of them share one.
 HostTensor from_bytes(std::string_view hex, const TensorType& type, int64_t count) {
   std::vector<uint8_t> bytes;
   if (!hex.starts_with("0x") || hex.size() % 2 != 0) fail_literal("has no bytes in hexadecimal");
@@ -97,11 +97,11 @@ struct Reader {
       return out.set_bits(i, bits);
     }
     if (is_floating(dtype)) {
-      // Rounded once, to the type itself. By way of a double it would be rounded twice.
+      // It is read as an f32, so that it is rounded once. A double would be rounded again.
       if (dtype == DType::F32) {
         float value = 0;
         const auto result = std::from_chars(begin, stop, value);
-        // Numbers that are too large or too small for the type.
+        // Numbers that are too large or too small for f32 are read as a double below.
         if (result.ec != std::errc::result_out_of_range) check(result);
         if (result.ec == std::errc()) return out.set_double(i, double{value});
       }
@@ -119,7 +119,7 @@ struct Reader {
     out.set_int(i, value);
   }
 
-  // Reads the elements from number `next` on, along the axes from `axis` on.
+  // Reads nested lists along the axes from `axis` on. `next` is the number of the next element.
   void list(HostTensor& out, size_t axis, int64_t& next) {
     const std::vector<int64_t>& shape = out.shape();
     if (axis == shape.size()) return element(out, next++);
@@ -152,7 +152,7 @@ std::shared_ptr<const HostTensor> read_literal(std::string_view text, const Tens
   }
   const bool is_list = rest.starts_with('[');
   const bool is_all = is_list || rest.empty();
-  // An element takes at least two characters.
+  // Each element takes at least two characters.
   if (is_all && count > static_cast<int64_t>(text.size()))
     fail_literal(fmt::format("of {} has too few elements", type.to_string()));
   HostTensor out(type.dtype, is_all ? type.shape.static_dims() : std::vector<int64_t>());

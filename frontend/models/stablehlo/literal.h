@@ -1,4 +1,4 @@
-// literal.h — element types and dense literals of MLIR.
+// literal.h — the element types and dense literals of MLIR.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,12 @@
 
 namespace braze::stablehlo {
 
-/// "f32", "ui8", "i1" ...; nullopt for types that Braze does not have.
+/// The type with a name such as "f32", "ui8" or "i1". It is nullopt if Braze does not have it.
 std::optional<DType> element_type(std::string_view text);
 
-/// The content of dense<...>: nested lists of numbers, one number for all elements (a tensor of
-/// rank 0), or the bytes in hexadecimal. Throws an Error that says what does not fit the type.
-/// Allocates no more than a small multiple of the text.
+/// Reads the content of dense<...>: nested lists of numbers, one number for all elements (the
+/// result has rank 0), or the bytes in hexadecimal. It throws an Error that says what does not fit
+/// the type. It takes no more memory than a small multiple of the text.
 std::shared_ptr<const HostTensor> read_literal(std::string_view text, const TensorType& type);
 
 }  // namespace braze::stablehlo

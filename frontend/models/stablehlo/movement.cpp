@@ -14,7 +14,7 @@ Tensor counting(Node& n) {
   return arange(type.dtype, to_dims(type.shape), n.integer("iota_dimension"));
 }
 
-// Operand axis i becomes result axis dims[i]; other result axes are new.
+// Axis i of the operand becomes axis dims[i] of the result. The result's other axes are new.
 Tensor broadcast_of(Node& n) {
   n.ignore("known_expanding_dimensions");
   n.ignore("known_nonexpanding_dimensions");
@@ -46,7 +46,7 @@ Tensor sliced(Node& n) {
                n.integers("strides", std::vector<int64_t>(n[0].rank(), 1)));
 }
 
-// Negative padding cuts.
+// Negative padding removes elements.
 Tensor padded(Node& n) {
   std::vector<int64_t> low = n.integers("edge_padding_low"), high = n.integers("edge_padding_high");
   const std::vector<int64_t> interior = n.integers("interior_padding");
@@ -79,7 +79,7 @@ Tensor reversed(Node& n) {
                       build::reverse(builder->graph, detail::node_of(n[0]), std::move(sorted)));
 }
 
-// The operands are simply passed on: one program has an order anyway.
+// The results are the operands. Our graphs need no such ordering.
 Tensors all_operands(Node& n) { return n.operands(0, n.count()); }
 
 }  // namespace

@@ -57,12 +57,12 @@ bool Node::flag(std::string_view name, bool otherwise) const {
   return found->integer != 0;
 }
 
-// A list, lists of lists, or a dense constant, all elements in order.
+// All numbers of a list, of nested lists, or of a dense constant, in order.
 std::vector<int64_t> Node::numbers(const Attribute& attribute, std::string_view name) const {
   std::vector<int64_t> out;
   using enum Attribute::Kind;
   if (attribute.kind == Integer || attribute.kind == Bool) {
-    // Small enough that computing with it does not overflow.
+    // Below this limit, computing with the number does not overflow.
     constexpr int64_t kMost = int64_t{1} << 40;
     if (attribute.integer > kMost || attribute.integer < -kMost)
       refuse(fmt::format("its attribute {} has a number beyond all extents", name));

@@ -1,7 +1,8 @@
-// node.h — an operation of StableHLO, in the form in which the function that builds it sees it:
-// operands, attributes, regions, and what is known about them.
+// node.h — an operation of StableHLO as the function that builds it sees it: operands, attributes,
+// regions, and what is known about them.
 //
-// Whatever does not fit throws an Error; the importer names the operation.
+// A function throws an Error if something does not fit. The importer adds the name of the
+// operation.
 #pragma once
 
 #include <optional>
@@ -27,7 +28,8 @@ namespace stablehlo {
 
 using Tensors = std::vector<Tensor>;
 
-/// A function of scalars in a region, applied to each element of tensors that broadcast.
+/// Applies a function of scalars, which is a region, to each element of tensors. The tensors are
+/// broadcast.
 class Scalars {
  public:
   virtual Tensors operator()(const Block& block, const Tensors& arguments) = 0;
@@ -45,24 +47,25 @@ class Node {
   std::string_view name() const { return operation_.name; }
 
   size_t count() const { return operands_.size(); }
-  /// Operand `i`; an error if there is none.
+  /// Operand `i`. It throws if there is none.
   const Tensor& operator[](size_t i) const;
   Tensors operands(size_t begin, size_t end) const;
   /// The type of result `i`.
   const TensorType& result(size_t i = 0) const;
 
-  /// The region `i`, an error if there is none.
+  /// Region `i`. It throws if there is none.
   const Block& region(size_t i) const;
   /// Applies a function of scalars with `results` results to each element of tensors.
   Tensors apply(const Block& block, const Tensors& arguments, size_t results) const;
 
-  // Attributes. One that no function asks for is an error of the importer's (`unread`), unless it
-  // is of another dialect, which has its name in front.
+  // Attributes. The importer refuses an operation if no function has asked for one of its
+  // attributes (`unread`). Attributes of other dialects, whose names begin with the dialect's, are
+  // left out.
 
   bool has(std::string_view name) const { return find(name) != nullptr; }
   int64_t integer(std::string_view name, std::optional<int64_t> otherwise = {}) const;
   bool flag(std::string_view name, bool otherwise) const;
-  /// Also looks into the dictionary `within`, where the generic form has the attribute.
+  /// The generic form has the attribute in the dictionary `within`, so it is searched too.
   std::vector<int64_t> integers(std::string_view name,
                                 std::optional<std::vector<int64_t>> otherwise = {},
                                 std::string_view within = {}) const;
@@ -74,7 +77,7 @@ class Node {
   std::shared_ptr<const HostTensor> known(const Tensor& x) const {
     return known_.constant(detail::node_of(x));
   }
-  /// Whether every element of x is known to be of these bits.
+  /// Whether every element of x is known to have these bits.
   bool is_all(const Tensor& x, uint64_t bits) const;
 
   [[noreturn]] void refuse(std::string reason) const;
@@ -89,7 +92,7 @@ class Node {
   mutable std::set<std::string, std::less<>> read_;
 };
 
-/// The row of an operation: how it is built.
+/// The row of an operation, which says how it is built.
 struct Row {
   using One = Tensor (*)(Node&);
   using Several = Tensors (*)(Node&);
@@ -107,34 +110,34 @@ struct Row {
   Several several = nullptr;
 };
 
-// The rows by subject, with one file for each subject.
+// The rows are grouped by subject, and each subject has a file.
 using Rows = std::vector<Row>;
-const Rows& elementwise_rows();  ///< only these may occur in functions of scalars
+const Rows& elementwise_rows();  ///< functions of scalars may have only these
 const Rows& movement_rows();
 const Rows& indexing_rows();
 const Rows& reduction_rows();
 const Rows& product_rows();
 
-/// The row of an operation; null if there is none.
+/// The row of an operation. It is null if there is none.
 const Row* find_row(std::string_view name);
 bool is_elementwise(const Row& row);
-/// Every operation with a row, sorted.
+/// Every operation that has a row, sorted.
 std::vector<std::string> imported_ops();
 
-// What rows share.
+// What several rows use.
 
-/// The monoid that a region of two scalars computes; nullopt for others.
+/// The monoid that a region of two scalars computes. It is nullopt if there is none.
 std::optional<Monoid> monoid_of(const Block& block);
 /// A tensor of rank 0.
 Tensor scalar_bits(DType dtype, uint64_t bits);
 Tensor scalar(DType dtype, double value);
 Dims to_extents(const std::vector<int64_t>& list);
-/// One extent of a shape whose extents are numbers.
+/// The extent of an axis of x. It must be a number.
 int64_t extent(const Tensor& x, size_t axis);
 std::vector<int64_t> extents(const Tensor& x);
-/// Floats as whole numbers in the order -NaN < -inf < ... < -0 < 0 < ... < inf < NaN.
+/// Floats as whole numbers whose order is -NaN < -inf < ... < -0 < 0 < ... < inf < NaN.
 Tensor total_order(const Tensor& x);
-/// Reduction by a monoid.
+/// The reduction of x by a monoid.
 Tensor reduced(Monoid monoid, const Tensor& x, std::vector<int64_t> axes);
 Tensor combined(Monoid monoid, const Tensor& x, const Tensor& y);
 

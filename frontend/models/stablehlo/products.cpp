@@ -10,8 +10,8 @@ namespace braze::stablehlo {
 
 namespace {
 
-// If the factors have different types, or another type than the result: the type to which both are
-// converted before they are multiplied.
+// The product of the operands. If the factors have different types, or another type than the
+// result, both are first converted to the type of the result.
 Tensor product(Node& n, DotAxes axes) {
   const DType to = n.result().dtype;
   if (to == boolean) n.refuse("a product of bools");
@@ -25,7 +25,7 @@ Tensor product(Node& n, DotAxes axes) {
   return dot_general(cast(x, to), cast(y, to), axes);
 }
 
-// The attribute says how exact products must be on some devices. Ours are always exact enough.
+// These attributes say how exact products must be on some devices. Ours are always exact enough.
 void ignore_precision(Node& n) {
   for (const char* name : {"precision", "precision_config", "algorithm"}) n.ignore(name);
 }
@@ -54,12 +54,12 @@ Tensor matrix_product(Node& n) {
 
 // ---- Convolution --------------------------------------------------------------------------------
 
-// The meaning of each axis, from "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]".
+// Where each axis of a convolution is, as read from "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]".
 struct Places {
   std::vector<int64_t> left, right, result;  // [b, f, 0, 1..], [o, i, 0, 1..], [b, f, 0, 1..]
 };
 
-// The positions of the axes `first` and `second`, followed by those of 0, 1, ..
+// The positions of the axes called `first` and `second`, followed by those of 0, 1, ..
 std::vector<int64_t> axes_called(Node& n, std::string_view list, char first, char second) {
   std::vector<std::string> words;
   std::string word;
@@ -133,8 +133,7 @@ Tensor convolved(Node& n) {
     if (reversal[reversal.size() == 1 ? 0 : i]) turned.push_back(static_cast<int64_t>(i) + 2);
   for (const int64_t axis : turned) filters = reverse(filters, axis);
   if (batches > 1) {
-    // The parts of the batch become groups of channels, and each group has its share of the
-    // filters.
+    // The parts of the batch become groups of channels. Each group has its own part of the filters.
     if (groups > 1) n.refuse("groups of the batch and of the features at once");
     Dims parts = x.shape();
     if (extent(x, 0) % batches != 0) n.refuse("the batch does not divide into its groups");

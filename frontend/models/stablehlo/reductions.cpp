@@ -1,6 +1,6 @@
-// reductions.cpp — reductions by any function of scalars, over axes and over windows: those by one
-// of our monoids, pairs of a greatest (or least) value and its index, and other functions element
-// by element if there are few elements.
+// reductions.cpp — reductions over axes and over windows, by any function of scalars. Three kinds
+// are built: reductions by one of our monoids, pairs of a greatest (or least) value and its index,
+// and, if there are few elements, other functions, which are applied element by element.
 #include <algorithm>
 #include <numeric>
 
@@ -14,20 +14,20 @@ namespace {
 
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
 
-// The most elements to which a function that is none of our monoids is applied one by one.
+// The most elements that are reduced one by one, which happens if the function is not a monoid.
 constexpr int64_t kMostUnrolled = 256;
 
 // The operands of a reduction, their initial values, and its function.
 struct Reduction {
   Node& n;
   Tensors values, starts;
-  std::vector<int64_t> axes;  // increasing
+  std::vector<int64_t> axes;  // in increasing order
   const Block& block;
 };
 
 // ---- Pairs of a value and an index --------------------------------------------------------------
 
-// Whether the results of `block` depend only on how its arguments compare with each other.
+// Whether the results of `block` depend only on comparisons of its arguments.
 bool only_compares(const Block& block) {
   constexpr std::string_view kNames[] = {
       "stablehlo.and",     "stablehlo.or",      "stablehlo.xor",    "stablehlo.not",
@@ -47,9 +47,9 @@ Tensor list_of(DType dtype, const std::vector<double>& values) {
   return detail::wrap(builder, build::constant(builder->graph, std::move(out)));
 }
 
-// Whether the block keeps the greatest (true) or least (false) value with its index: the first of
-// equal values, and a NaN before all others. Such a block only compares, so trying its arguments in
-// every order shows what it does. The left pair comes first.
+// Whether the block keeps the greatest (true) or least (false) value with its index. Of equal
+// values it must keep the first, and NaN must win against other values. Such a block only compares,
+// so it is tried with arguments in every order. The left pair counts as the first.
 std::optional<bool> keeps_extreme(const Reduction& r) {
   const DType dtype = r.values[0].dtype(), index = r.values[1].dtype();
   if (!is_integer(index) || !only_compares(r.block)) return std::nullopt;
@@ -99,7 +99,7 @@ std::optional<Tensors> extreme_pair(const Reduction& r) {
   const Tensor& x = r.values[0];
   const Tensor value = *greatest ? max(x, axis) : min(x, axis);
   const Tensor place = cast(*greatest ? argmax(x, axis) : argmin(x, axis), r.values[1].dtype());
-  // An initial value that is not better than any value changes nothing, though it comes first.
+  // If the initial value is the worst value there is, then it changes nothing.
   const uint64_t worst = info(*greatest ? Monoid::Max : Monoid::Min).identity(x.dtype());
   if (r.n.is_all(r.starts[0], worst) && r.n.is_all(r.starts[1], 0)) return Tensors{value, place};
   return r.n.apply(r.block, {r.starts[0], r.starts[1], value, place}, 2);
@@ -107,7 +107,7 @@ std::optional<Tensors> extreme_pair(const Reduction& r) {
 
 // ---- One by one ---------------------------------------------------------------------------------
 
-// The values with all reduced axes joined to the first axis.
+// The values, with all reduced axes joined to one axis in front.
 Tensor with_first(const Tensor& x, const std::vector<int64_t>& axes, int64_t count) {
   std::vector<int64_t> order = axes;
   Dims shape = {Dim(count)};
@@ -137,7 +137,7 @@ Tensors one_by_one(const Reduction& r) {
     for (const Tensor& line : lines) term.push_back(squeeze(slice(line, 0, i, i + 1), Axes(0)));
     terms.push_back(std::move(term));
   }
-  // Combines neighbours, then pairs of neighbours, and so on.
+  // Neighbours are combined, then pairs of neighbours, and so on.
   while (terms.size() > 1) {
     std::vector<Tensors> next;
     for (size_t i = 0; i + 1 < terms.size(); i += 2) {
@@ -173,7 +173,7 @@ Tensors by_block(const Reduction& r) {
   return one_by_one(r);
 }
 
-// Half of the operands are reduced. The other half are their initial values.
+// Half of the operands are reduced. The other half are the initial values.
 size_t half_of(const Node& n) {
   if (n.count() == 0 || n.count() % 2) n.refuse("its operands are no pairs");
   return n.count() / 2;
@@ -216,8 +216,8 @@ bool is_whole(const Window& window) {
          window.high == Dim(0);
 }
 
-// A window as long as its axis, which reaches from each element to the first or last one, is a
-// running value.
+// If every window reaches from its element to the first (or last) element of the axis, then the
+// reduction is a scan.
 std::optional<Tensor> running(Monoid monoid, const Tensor& x, const std::vector<Window>& windows) {
   std::optional<Window> along;
   for (const Window& window : windows) {
@@ -237,7 +237,7 @@ std::optional<Tensor> running(Monoid monoid, const Tensor& x, const std::vector<
                                            detail::node_of(x), detail::place(Where::current())));
 }
 
-// The windows of x along axes that they do not span, with the taps as last axes.
+// The windows of x, with the taps as last axes. Axes whose windows have one element get no taps.
 Tensor taps_of(const Tensor& x, const std::vector<Window>& all, const Tensor& fill) {
   std::vector<Window> list;
   for (const Window& window : all)
@@ -251,7 +251,8 @@ Tensors under_windows(Node& n) {
   const std::vector<Window> list = windows_of(n, values[0]);
   const Block& block = n.region(0);
   const auto monoid = count == 1 ? monoid_of(block) : std::nullopt;
-  // Each place beyond the end counts as the initial value. Our own identity changes nothing there.
+  // Places beyond the end count as the initial value. If that changes nothing, our own identity is
+  // taken instead.
   const uint64_t neutral = monoid ? info(*monoid).padding(values[0].dtype()) : 0;
   const bool is_neutral =
       monoid && (n.is_all(starts[0], neutral) ||
@@ -270,8 +271,8 @@ Tensors under_windows(Node& n) {
 
 // ---- Select and scatter -------------------------------------------------------------------------
 
-// Whether the block takes the greatest (true) or least (false) of two values, and the first of
-// equal ones.
+// Whether the block takes the greatest (true) or least (false) of two values. Of equal values it
+// must take the first.
 std::optional<bool> selects_extreme(const Block& block) {
   if (block.operations.size() != 2 || block.arguments.size() != 2) return std::nullopt;
   const Operation& compare = block.operations[0];
@@ -285,8 +286,9 @@ std::optional<bool> selects_extreme(const Block& block) {
   return std::nullopt;
 }
 
-// The source of each window is added to the window's greatest element: the sources are spread over
-// the taps, and the transpose of the windows adds them up.
+// The source of each window is added to the window's greatest (or least) element. To do so, each
+// source goes to one of its window's taps, and the transpose of the windows adds up all taps of an
+// element.
 Tensor selected_and_scattered(Node& n) {
   const Tensor &x = n[0], &source = n[1], &start = n[2];
   const std::vector<Window> all = windows_of(n, x);

@@ -13,7 +13,7 @@ namespace braze::stablehlo {
 
 namespace {
 
-constexpr int kMostDepth = 64;  // of nested regions, lists and types
+constexpr int kMostDepth = 64;  // how deeply regions, lists and types may be nested
 constexpr size_t kMostAxes = 32;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -22,7 +22,7 @@ bool is_word(char c) {
 }
 bool is_name(char c) { return is_word(c) || c == '.' || c == '-'; }
 
-// The names that pretty forms give to attributes, by operation.
+// For each operation, the names that its pretty form gives to attributes.
 struct PrettyName {
   std::string_view operation, pretty, generic;
 };
@@ -98,7 +98,7 @@ class Reader {
  private:
   // ---- Characters -------------------------------------------------------------------------------
 
-  // Counts the depth, for the lifetime of one list, type or region.
+  // Counts the depth while a list, type or region is read.
   class Deeper {
    public:
     explicit Deeper(Reader& reader) : reader_(reader) {
@@ -228,7 +228,7 @@ class Reader {
     return at('"') ? string() : std::string(run(is_name, "a name"));
   }
 
-  // The text between brackets, without these. Strings in it may contain brackets.
+  // The text between brackets, without the brackets. Strings in it may contain brackets.
   std::string_view between(char open, char close) {
     expect(open);
     const size_t begin = position_;
@@ -248,7 +248,7 @@ class Reader {
 
   // ---- Aliases ----------------------------------------------------------------------------------
 
-  // The lines "#name = ..." and "!name = ...", which may stand before or after their uses.
+  // Finds the lines "#name = ..." and "!name = ...". They may come before or after their uses.
   void find_aliases() {
     for (size_t begin = 0; begin < text_.size();) {
       const size_t end = std::min(text_.find('\n', begin), text_.size());
@@ -262,12 +262,12 @@ class Reader {
     }
   }
 
-  // What `read` reads at the declaration of the alias; nullopt if there is no alias of this name.
+  // What `read` reads at the declaration of the alias. It is nullopt if there is no such alias.
   template <class Read>
   auto through_alias(std::string_view name, const Read& read) -> std::optional<decltype(read())> {
     const auto found = aliases_.find(name);
     if (found == aliases_.end()) return std::nullopt;
-    const Deeper deeper(*this);  // an alias of itself
+    const Deeper deeper(*this);  // an alias may refer to itself
     const size_t back = std::exchange(position_, found->second.first);
     auto out = read();
     position_ = back;
@@ -287,7 +287,7 @@ class Reader {
       const std::string alias = "!" + std::string(name);
       if (auto real = through_alias(alias, [&] { return type(); })) return *real;
       if (peek() == '<') between('<', '>');
-    } else if (accept('(')) {  // of a function
+    } else if (accept('(')) {  // the type of a function
       while (!accept(')')) {
         type();
         accept(',');
@@ -305,7 +305,7 @@ class Reader {
     return out;
   }
 
-  // "4x8xf32" or "f32"; nullopt for types that Braze does not have.
+  // Reads "4x8xf32" or "f32". It is nullopt if Braze does not have the type.
   std::optional<TensorType> tensor_type(std::string_view inside) {
     std::vector<int64_t> dims;
     while (!inside.empty() && (is_digit(inside[0]) || inside[0] == '?')) {
@@ -323,7 +323,7 @@ class Reader {
     return TensorType{*dtype, Shape::of(dims)};
   }
 
-  // "t", or "(t, t)".
+  // Reads "t" or "(t, t)".
   std::vector<Type> types_or_one() {
     std::vector<Type> out;
     if (!accept('(')) {
@@ -348,7 +348,7 @@ class Reader {
     return out;
   }
 
-  // name = value, name, ... up to `close`.
+  // Reads `name = value, name, ...` up to `close`.
   void named_values(Attributes& out, char close) {
     while (!accept(close)) {
       std::string name = at('"') ? string() : std::string(word());
@@ -358,13 +358,13 @@ class Reader {
     }
   }
 
-  // In a pretty form, the types of the operation follow.
+  // Reads a number. In a pretty form, the ':' behind it begins the types of the operation.
   Attribute number(bool is_typed = true) {
     skip();
     const size_t begin = position_;
     if (peek() == '-') ++position_;
     run([](char c) { return is_word(c) || c == '.' || c == '+'; }, "a number");
-    // The sign of an exponent.
+    // An exponent may have a sign.
     while ((peek() == '-' || peek() == '+') && position_ > begin &&
            (text_[position_ - 1] == 'e' || text_[position_ - 1] == 'E')) {
       ++position_;
@@ -460,8 +460,8 @@ class Reader {
     return word_attribute(text_.substr(begin, position_ - begin));
   }
 
-  // #stablehlo<precision DEFAULT>, #stablehlo.gather<a = [0], b = 1>, #stablehlo.conv<[b, f]x..>,
-  // or an alias.
+  // Reads #stablehlo<precision DEFAULT>, #stablehlo.gather<a = [0], b = 1>,
+  // #stablehlo.conv<[b, f]x..>, or an alias.
   Attribute dialect_attribute() {
     expect('#');
     const std::string_view name = run(is_name, "the name of an attribute");
@@ -483,27 +483,27 @@ class Reader {
       position_ = end;
       return dictionary_attribute(std::move(values));
     }
-    // "precision DEFAULT": only the value.
+    // Of "precision DEFAULT", only the value is kept.
     const size_t blank = inside.rfind(' ');
     const bool is_enumerator =
         blank != std::string_view::npos && inside.find_first_of("[,<") == std::string_view::npos;
     return word_attribute(is_enumerator ? inside.substr(blank + 1) : inside);
   }
 
-  // loc("name"), loc("name"(...)), loc(#alias): the name; else "".
+  // The name in loc("name"), loc("name"(...)) or loc(#alias). It is "" for other locations.
   std::string location() {
     expect("loc");
     expect('(');
     std::string out;
     if (at('"')) {
       out = string();
-      if (peek() == ':') out.clear();  // this names a file and a line in it
+      if (peek() == ':') out.clear();  // it is a file, followed by a line
     } else if (at('#')) {
       ++position_;
       const std::string name = "#" + std::string(run(is_name, "an alias"));
       if (auto real = through_alias(name, [&] { return location(); })) out = *real;
     }
-    --position_;  // so that every bracket is closed, whatever is inside
+    --position_;  // the rest is skipped, up to the bracket that closes it
     for (int depth = 1; depth > 0;) {
       ++position_;
       if (position_ >= text_.size()) fail_here("a location does not end");
@@ -518,7 +518,7 @@ class Reader {
 
   // ---- Values -----------------------------------------------------------------------------------
 
-  // %name or %name#2.
+  // Reads %name or %name#2.
   ValueName value() {
     expect('%');
     ValueName out{std::string(run([](char c) { return is_name(c); }, "a value's name")), 0};
@@ -542,7 +542,7 @@ class Reader {
     do {
       const ValueName first = value();
       const int64_t count = accept(':') ? whole() : 1;
-      // A file cannot make us list more than it could name itself: the count is limited.
+      // The count is limited, so that a small file cannot make us list many results.
       if (out.size() + static_cast<size_t>(count) > 4096) fail_here("too many results");
       for (int64_t i = 0; i < count; ++i) out.push_back({first.name, i});
     } while (accept(','));
@@ -623,7 +623,7 @@ class Reader {
     for (auto& [name, value] : from) to.insert_or_assign(name, std::move(value));
   }
 
-  // ": t", ": t, t", ": (t, t) -> t", ": t -> (t, t)".
+  // Reads ": t", ": t, t", ": (t, t) -> t" or ": t -> (t, t)".
   void types(Operation& out) {
     expect(':');
     std::vector<Type> first;
@@ -639,7 +639,7 @@ class Reader {
       return;
     }
     if (first.empty()) fail_here("an operation has no type");
-    // A select writes the type of the condition, and the type of everything else.
+    // A select has two types: that of the condition, and that of everything else.
     const bool is_select = out.name == "stablehlo.select" && first.size() == 2;
     out.result_types = first.size() == out.results.size()
                            ? first
@@ -687,11 +687,11 @@ class Reader {
         else
           words.push_back(name);
       } else if (c == '}' && out.operands.empty()) {
-        return finish_words(out, words);  // "return" without operands
+        return finish_words(out, words);  // a "return" without operands
       } else {
         fail_here(fmt::format("{} is written in an unknown way", out.name));
       }
-      // "return" without operands has no types.
+      // A "return" without operands has no types.
       if (out.operands.empty() && words.empty() && at('}')) return;
     }
     types(out);
@@ -707,7 +707,7 @@ class Reader {
     }
   }
 
-  // The attributes of a pretty form: name = value.
+  // Reads `name = value` in a pretty form.
   void named(Operation& out, const std::string& name) {
     if (name == "contracting_dims" || name == "batching_dims") {
       Attribute left = attribute();
@@ -741,7 +741,7 @@ class Reader {
                                     is_number ? number(false) : attribute());
   }
 
-  // [0:4, 1:8:2]: the starts, limits and strides of a slice.
+  // Reads the starts, limits and strides of a slice: [0:4, 1:8:2].
   void ranges(Operation& out) {
     expect('[');
     std::vector<Attribute> starts, limits, strides;
@@ -764,7 +764,8 @@ class Reader {
     return out;
   }
 
-  // (%x init: %i), ... applies OP across dimensions = [0] : types, or with a reducer behind.
+  // Reads `(%x init: %i), ... applies OP across dimensions = [0] : types`. Without `applies OP`, a
+  // reducer follows at the end.
   void reduce(Operation& out) {
     std::vector<ValueName> starts;
     do {
@@ -804,7 +805,7 @@ class Reader {
     }
     trailing_location();
     expect("reducer");
-    // The arguments come in pairs. The generic form has all left ones first.
+    // The arguments come in pairs. In the generic form all left ones come first.
     std::vector<BlockArgument> left, right;
     while (accept('(')) {
       for (auto* list : {&left, &right}) {
@@ -820,7 +821,7 @@ class Reader {
     out.regions.push_back(block(std::move(left)));
   }
 
-  // (%a = %0, ...) : types cond {...} do {...}
+  // Reads `(%a = %0, ...) : types cond {...} do {...}`.
   void loop(Operation& out) {
     std::vector<BlockArgument> arguments;
     expect('(');
@@ -845,7 +846,7 @@ class Reader {
   // ---- Functions --------------------------------------------------------------------------------
 
   void item(Module& module) {
-    if (at('#') || at('!')) {  // an alias, known already
+    if (at('#') || at('!')) {  // find_aliases has read it
       position_ = std::min(text_.find('\n', position_), text_.size());
       return;
     }
@@ -914,7 +915,7 @@ class Reader {
     }
   }
 
-  // A function in the generic form.
+  // A function that is written in the generic form.
   Function function_of(Operation operation) {
     Function out{.line = operation.line};
     const auto text = [&](const char* name) {

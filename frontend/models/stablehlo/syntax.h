@@ -1,11 +1,11 @@
-// syntax.h — StableHLO as text: what a file of MLIR says, read into operations.
+// syntax.h — reads the text of an MLIR file with StableHLO into operations.
 //
-// MLIR prints an operation in the generic form, which all operations share, or in a form of its
-// own. Both give the same Operation here: the parts of a pretty form become attributes under the
-// names of the generic form, so only the reader knows about forms. Aliases (#name, !name) are
+// MLIR prints an operation in the generic form, which all operations have, or in a pretty form of
+// its own. Both become the same Operation here: the parts of a pretty form become attributes with
+// the names of the generic form. So only the reader knows about forms. Aliases (#name, !name) are
 // resolved, and locations of arguments become their names.
 //
-// The text is untrusted: nothing is allocated beyond a small multiple of its size.
+// The text is untrusted, so the reader takes no more memory than a small multiple of its size.
 #pragma once
 
 #include <map>
@@ -27,7 +27,7 @@ inline constexpr Code kStablehloText{"stablehlo-text", ErrorKind::DataLoss,
 
 namespace stablehlo {
 
-/// A type of the text. `tensor` is empty for types that Braze does not have.
+/// A type in the text. `tensor` is nullopt if Braze does not have the type.
 struct Type {
   std::optional<TensorType> tensor;
   std::string text;
@@ -36,11 +36,11 @@ struct Type {
 struct Attribute;
 using Attributes = std::map<std::string, Attribute, std::less<>>;
 
-/// dense<...>: one element for all, or all of them.
+/// A dense<...>, which has all elements, or one element that stands for all.
 struct Literal {
   Type type;
-  std::shared_ptr<const HostTensor>
-      value;  ///< of rank 0 if it is one element for all; null if the type is none of ours
+  /// It has rank 0 if it stands for all elements. It is null if Braze does not have the type.
+  std::shared_ptr<const HostTensor> value;
 };
 
 struct Attribute {
@@ -57,18 +57,17 @@ struct Attribute {
     Word
   };
   Kind kind = Kind::Unit;
-  int64_t integer = 0;  ///< Integer, Bool
+  int64_t integer = 0;  ///< for Integer and Bool
   double real = 0;
-  /// String: without quotes. Symbol: without @. Word: the last word of `#stablehlo<precision
-  /// HIGH>`, or the whole content of the brackets if an attribute is not a list of names and
-  /// values.
+  /// A String without its quotes, or a Symbol without its @. For a Word, it is the last word, such
+  /// as HIGH in `#stablehlo<precision HIGH>`, or the whole content of the brackets.
   std::string text;
   std::vector<Attribute> list;
   std::shared_ptr<const Attributes> dictionary;
   Literal dense;
 };
 
-/// "arg0" or "3", and the number among several results.
+/// The name of a value, such as "arg0" or "3", and its number if there are several results.
 struct ValueName {
   std::string name;
   int64_t number = 0;
@@ -99,10 +98,10 @@ struct Block {
 
 /// An argument or result of a function.
 struct Parameter {
-  ValueName name;  ///< of an argument
+  ValueName name;  ///< that of an argument
   Type type;
   Attributes attributes;
-  std::string label;  ///< from its location
+  std::string label;  ///< the name in its location
 };
 
 struct Function {
@@ -121,7 +120,7 @@ struct Module {
   std::vector<Operation> others;
 };
 
-/// `file` is for messages.
+/// Reads a module. Messages name `file`.
 Module parse_module(std::string_view text, const std::string& file);
 
 }  // namespace stablehlo
