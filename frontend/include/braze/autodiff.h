@@ -1,5 +1,5 @@
-// autodiff.h — derivatives: `grad` and `value_and_grad` turn functions into functions; `checkpoint`
-// saves memory of gradients at the cost of time.
+// autodiff.h — derivatives. `grad` and `value_and_grad` make functions that compute gradients, and
+// `checkpoint` makes gradients use less memory at the cost of time.
 //
 // Differentiation is in reverse mode on the graph. Nothing is recorded while a function runs. The
 // gradient is a larger graph, which can be differentiated again. Use both inside a `jit` function:
@@ -12,7 +12,7 @@
 //
 // Paths that are not differentiable (integers, comparisons, rounding, `stop_gradient`) contribute
 // zero. The gradient of max and min is split equally among equal elements. A gradient has the dtype
-// of its value; 16-bit floats are computed in f32 inside each op.
+// of its value. 16-bit floats are computed in f32 inside each op.
 #pragma once
 
 #include <cstddef>
@@ -30,10 +30,10 @@ namespace braze {
 
 namespace detail {
 
-/// New inputs of the same types, which distinguish an argument from equal values elsewhere.
-/// InvalidArgument if one is not floating.
+/// New inputs of the same types. They distinguish an argument from equal values elsewhere. It
+/// throws InvalidArgument if one is not floating.
 std::vector<Tensor> stand_ins(const std::vector<Tensor>& arguments, std::source_location where);
-/// d loss / d inputs. InvalidArgument unless `loss` is a floating scalar.
+/// d loss / d inputs. It throws InvalidArgument unless `loss` is a floating scalar.
 std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& inputs,
                               std::source_location where);
 /// `values` with each stand-in replaced by its argument.
@@ -43,8 +43,8 @@ std::vector<Tensor> substitute(const std::vector<Tensor>& values,
 
 /// The number of nodes of the graph under construction.
 size_t graph_size(std::source_location where);
-/// `values`, marked so that a gradient computes again the nodes that were added after the graph had
-/// `begin` nodes.
+/// `values` with a mark for gradients, which compute again all nodes that the graph got after its
+/// first `begin` nodes.
 std::vector<Tensor> recomputed(const std::vector<Tensor>& values, size_t begin,
                                std::source_location where);
 
@@ -99,10 +99,10 @@ auto differentiate(const F& function, std::source_location where, const Argument
 }  // namespace detail
 
 /// Makes a function with the arguments of `function` that returns the pair of its value and its
-/// gradient. `function` must return a floating scalar, or a pair or tuple that begins with one; the
-/// other parts are returned beside it. The gradient has the structure of the chosen argument, or is
-/// a tuple if several are chosen: `value_and_grad<0, 2>(f)`. By default the first argument is
-/// chosen.
+/// gradient. `function` must return a floating scalar, or a pair or tuple that begins with one. The
+/// other parts are returned beside it. The gradient has the structure of the chosen argument. If
+/// several arguments are chosen, as in `value_and_grad<0, 2>(f)`, it is a tuple. By default the
+/// first argument is chosen.
 template <size_t... Chosen, class F>
 auto value_and_grad(F function, std::source_location where = std::source_location::current()) {
   return [function = std::move(function), where](const auto&... arguments) {
@@ -113,7 +113,7 @@ auto value_and_grad(F function, std::source_location where = std::source_locatio
   };
 }
 
-/// The same, which returns only the gradient.
+/// Makes a function that returns only the gradient.
 template <size_t... Chosen, class F>
 auto grad(F function, std::source_location where = std::source_location::current()) {
   return [both = value_and_grad<Chosen...>(std::move(function), where)](const auto&... arguments) {

@@ -4,9 +4,9 @@
 // `axis` is the name of an axis of the mesh. The devices that differ only in their place along this
 // axis work together. All collectives have gradients. If a value that is the same on all devices,
 // such as a replicated argument, is combined with a value that differs between devices, the
-// gradient of the first is the sum over the devices; Braze inserts this sum. The guide
-// docs/guides/many_devices.md has the rules. Every function is an InvalidArgument outside of such a
-// function, and if the mesh does not have the axis.
+// gradient of the first is the sum over the devices. Braze inserts this sum. The guide
+// docs/guides/many_devices.md has the rules. Every collective throws InvalidArgument outside of
+// such a function, and if the mesh does not have the axis.
 #pragma once
 
 #include <cstdint>
@@ -26,23 +26,23 @@ enum class Reduction : uint8_t {
   Max    ///< as `max`
 };
 
-/// The combination of the x of all devices, on all devices. x is numeric, and floating for Mean.
-/// InvalidArgument if x is already the same on all devices, as the gradient of a replicated value
-/// is.
+/// The combination of the x of all devices, on all devices. x is numeric, and for Mean it is
+/// floating. It throws InvalidArgument if x is already the same on all devices, as the gradient of
+/// a replicated value is.
 Tensor all_reduce(const Tensor& x, std::string_view axis, Reduction how = Reduction::Sum,
                   Where where = Where::current());
 /// The x of all devices, joined along the axis `along` of the tensor, on all devices. Scalars
 /// become a vector.
 Tensor all_gather(const Tensor& x, std::string_view axis, int64_t along = 0,
                   Where where = Where::current());
-/// A part of the combination of the x of all devices: each device gets its part along the axis
-/// `along` of the tensor, whose extent the number of devices must divide.
+/// A part of the combination of the x of all devices. Each device gets its part along the axis
+/// `along` of the tensor. The number of devices must divide the extent of that axis.
 Tensor reduce_scatter(const Tensor& x, std::string_view axis, int64_t along = 0,
                       Reduction how = Reduction::Sum, Where where = Where::current());
 /// The x of the device at place `root`, on all devices.
 Tensor broadcast(const Tensor& x, std::string_view axis, int64_t root = 0,
                  Where where = Where::current());
-/// The x of the device `shift` places before this one. The place before the first is the last.
+/// The x of the device `shift` places before this one. The last place comes before the first.
 Tensor permute(const Tensor& x, std::string_view axis, int64_t shift,
                Where where = Where::current());
 /// Cuts x along the axis `split` of the tensor, sends each device its part, and joins the parts

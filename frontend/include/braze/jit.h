@@ -1,4 +1,4 @@
-// jit.h — jit: from a C++ function of Tensors to a compiled function of Arrays.
+// jit.h — jit makes a compiled function of Arrays from a C++ function of Tensors.
 //
 //   auto f = jit([](Tensor x, Tensor w) { return gelu(dot(x, w)); });
 //   Array y = f(x, w);
@@ -6,11 +6,11 @@
 // The function runs once for each signature (structure, dtypes, shapes and device of the arguments)
 // with Tensors in place of the Arrays. The graph that it builds is compiled and kept. Later calls
 // with the same signature go straight to the device. Extents that `spec` declares are symbolic: one
-// compilation serves their whole range. Threads with different signatures compile at the same time;
-// the function itself runs on one thread at a time.
+// compilation serves their whole range. Threads with different signatures compile at the same time,
+// but the function itself runs on one thread at a time.
 //
-// A number is an argument too: f(x, 0.1) and f(x, 0.2) have one signature, and tensor.h says which
-// dtype the number takes. A learning rate can thus change without compiling again.
+// A number can be an argument too: f(x, 0.1) and f(x, 0.2) have one signature. tensor.h says which
+// dtype the number takes. So a learning rate can change without another compilation.
 #pragma once
 
 #include <concepts>
@@ -32,7 +32,7 @@
 
 namespace braze {
 
-/// The type that one argument is compiled for.
+/// The type for which one argument is compiled.
 struct Spec {
   DType dtype = DType::F32;  ///< the element type
   Dims shape;                ///< numbers, or symbols with their ranges
@@ -44,11 +44,11 @@ struct Spec {
 
 /// A declared argument type, such as `spec(f32, {"n:1..64", 64})`.
 Spec spec(DType dtype, Dims shape);
-/// The declaration of an argument that is compiled for the type that it has.
+/// Declares an argument that is compiled for the type that it has.
 inline const Spec as_given{};
 
-/// Declarations of arguments, by their positions. Some compilers take a std::vector from any list
-/// in braces, also from the members of JitOptions; this type comes from Specs alone.
+/// Declarations of arguments, by their positions. Some compilers make a std::vector from any list
+/// in braces, even from the members of JitOptions. This type is made from Specs only.
 struct Specs {
   /// `jit(f, {spec(f32, {"n:1..64", 64}), as_given})`.
   Specs(std::initializer_list<Spec> specs) : list(specs) {}
@@ -60,7 +60,7 @@ struct Specs {
 
 /// Names, donated arguments, and how to compile.
 struct JitOptions {
-  std::string name = "main";        ///< the graph's name in dumps and profiles; one word
+  std::string name = "main";        ///< the graph's name in dumps and profiles, which is one word
   std::vector<int> donate;          ///< positions of the arguments that are donated
   std::vector<std::string> inputs;  ///< the arguments' names in messages; default arg0, arg1 ...
   CompileOptions compile;           ///< how to compile the graph
@@ -71,20 +71,21 @@ struct JitOptions {
   /// If true, a call waits, and fails at the first op that takes an index out of range, makes a
   /// NaN, or makes an infinity from finite operands. The error names its line and the element
   /// (docs/guides/debugging.md). The function is compiled with Precision::Strict, whatever
-  /// `compile` says. A call that fails has consumed its donated arguments.
+  /// `compile` says. Even a call that fails has consumed its donated arguments.
   bool checked = false;
 };
 
-/// The positions of donated arguments, whose memory results of equal type take over: `jit(f,
-/// donate{0, 1})`. The Arrays that are passed there are dead after the call. Every Array of such an
-/// argument needs a result of its type, otherwise the first call is an InvalidArgument.
+/// The positions of donated arguments, as in `jit(f, donate{0, 1})`. Results of equal type take
+/// over the memory of these arguments. The Arrays that are passed there are dead after the call.
+/// Every Array of such an argument needs a result of its type. If there is none, the first call
+/// throws InvalidArgument.
 struct donate {
   /// Takes positions of arguments, from 0.
   donate(std::initializer_list<int> list) : arguments(list) {}
   std::vector<int> arguments;  ///< positions, from 0
 };
 
-/// The result of a compilation in numbers.
+/// Numbers that describe a compilation.
 struct CompileSummary {
   int ops = 0;         ///< ops of the graph, before fusion
   int kernels = 0;     ///< launches of one call
@@ -94,11 +95,11 @@ struct CompileSummary {
 /// How the results of a call compare with those of the reference interpreter.
 struct CheckReport {
   bool ok = true;  ///< no element exceeds its bound, and some element was judged
-  /// The largest error as a share of its bound. Above 1 it is wrong. Among many elements that are
-  /// only rounded once, some come close to 1.
+  /// The largest error, divided by its bound. Above 1, the result is wrong. Among many elements
+  /// that are only rounded once, some come close to 1.
   double largest_error = 0;
-  /// The share of finite elements that are judged. The bound of the others exceeds a tenth of the
-  /// greatest magnitude in their tensor, so it says almost nothing.
+  /// The share of the finite elements that are judged. The bounds of the others exceed a tenth of
+  /// the greatest magnitude in their tensor, so they say almost nothing.
   double judged = 1;
   std::vector<std::string> unjudged;  ///< the paths of results without a judged element
   std::string text;                   ///< one line for each result
@@ -106,14 +107,14 @@ struct CheckReport {
 
 namespace detail {
 
-/// Where a number among the arguments takes the dtype of a Tensor that it meets.
+/// A place where a number among the arguments takes the dtype of a Tensor.
 struct NumberUse {
-  size_t leaf;  ///< its position among the leaves
+  size_t leaf;  ///< the number's position among the leaves
   DType dtype;
   SourceLocation where;
 };
 
-/// What the function built for one signature.
+/// What the function returned for one signature.
 struct Traced {
   std::vector<Tensor> outputs;
   std::vector<std::string> paths;        ///< the path of each output in the result
@@ -121,7 +122,7 @@ struct Traced {
   std::vector<NumberUse> number_uses;
 };
 
-/// The typed function with its arguments, which JitCore traces if a signature is new.
+/// The typed function and its arguments. JitCore traces it if the signature is new.
 class TracedCall {
  public:
   virtual size_t arguments() const = 0;
@@ -140,30 +141,30 @@ class TracedCall {
 struct FlatCall {
   std::vector<Array> arrays;  ///< empty where a number stands, until it is on the device
   std::vector<std::pair<size_t, Operand>> numbers;  ///< by their positions among the leaves
-  /// Identifies the trees of the arguments, and which leaves are numbers. The C++ types of numbers
-  /// do not matter.
+  /// A hash of the trees of the arguments, and of which leaves are numbers. The C++ types of the
+  /// numbers do not matter.
   uint64_t structure = 0;
 
-  /// Puts the numbers among the Arrays.
+  /// Makes Arrays of the numbers, and puts them among the other Arrays.
   void add_numbers(const Device& device);
 };
 
-/// One compiled signature. It lives as long as somebody holds it, also if the function dropped it.
+/// One compiled signature. Even if the function drops it, it lives as long as somebody holds it.
 struct Specialization;
 using SpecializationRef = std::shared_ptr<const Specialization>;
 
-/// The part of a jitted function that does not depend on C++ types. Thread-safe.
+/// The part of a jitted function that does not depend on C++ types. It is thread-safe.
 class JitCore {
  public:
   JitCore(std::vector<Spec> specs, JitOptions options, std::source_location where);
   ~JitCore();
 
-  /// The specialization for these arguments, whose numbers become Arrays. If it is new, one of the
-  /// threads that ask for it compiles it.
+  /// The specialization for these arguments. Their numbers become Arrays. If the specialization is
+  /// new, one of the threads that ask for it compiles it.
   SpecializationRef prepare(FlatCall& flat, const TracedCall& call);
-  /// The text of the graph, which is not compiled.
+  /// The text of the graph. Nothing is compiled.
   std::string graph_text(const TracedCall& call) const;
-  /// The specialization of the last call. InvalidArgument before the first call.
+  /// The specialization of the last call. It throws InvalidArgument before the first call.
   SpecializationRef last(std::source_location where) const;
   int compile_count() const;
 
@@ -174,7 +175,7 @@ class JitCore {
 
 /// Executes one call.
 std::vector<Array> run(const Specialization& specialization, std::span<const Array> arguments);
-/// A number as an argument of a function under construction.
+/// The constant that stands for a number in a function under construction.
 Tensor constant_number(const Operand& number);
 const Executable& executable(const Specialization& specialization);
 std::shared_ptr<const Program> program(const SpecializationRef& specialization);
@@ -266,7 +267,8 @@ class TypedCall final : public TracedCall {
 
 }  // namespace detail
 
-/// A function that is compiled on demand. Copies share what was compiled. Any thread may call it.
+/// A function that is compiled when it is called. Copies share what was compiled. Any thread may
+/// call it.
 template <class F>
 class Jitted {
  public:
@@ -275,10 +277,11 @@ class Jitted {
       : function_(std::move(function)),
         core_(std::make_shared<detail::JitCore>(std::move(specs), std::move(options), where)) {}
 
-  /// With Arrays, runs the compiled function. It takes and returns an Array where the function has
-  /// a Tensor, and also takes numbers there. The call is asynchronous: results may still be under
-  /// computation. InvalidArgument if an argument does not fit its spec, or if arguments are on
-  /// different devices. With Tensors, inside another function, calls the function itself.
+  /// If the arguments are Arrays or numbers, it runs the compiled function. For each Tensor that
+  /// the function takes or returns, the call takes or returns an Array. The call is asynchronous:
+  /// results may still be under computation. It throws InvalidArgument if an argument does not fit
+  /// its spec, or if arguments are on different devices. If the arguments are Tensors, inside
+  /// another function, it calls the function itself.
   template <class... Arguments>
   auto operator()(const Arguments&... arguments) const {
     constexpr bool inside = (std::is_same_v<Arguments, detail::Rebind<Arguments, Tensor>> || ...);
@@ -307,8 +310,8 @@ class Jitted {
     return core_->graph_text(detail::TypedCall<F, Arguments...>(function_, arguments...));
   }
 
-  /// Runs the compiled function and the reference interpreter on copies of the arguments, which are
-  /// not changed. Judges the results: exactly, or by their error bound.
+  /// Runs the compiled function and the reference interpreter on copies of the arguments, and
+  /// judges the results: either exactly, or by their error bounds.
   template <class... Arguments>
   CheckReport check(const Arguments&... arguments) const {
     detail::FlatCall flat = detail::flatten(arguments...);
@@ -316,7 +319,7 @@ class Jitted {
     return detail::check(*compiled, flat.arrays);
   }
 
-  // These describe the last call. InvalidArgument before the first call.
+  // These describe the last call. They throw InvalidArgument before the first call.
 
   /// The kernels of the last call's program, and why each edge was fused or not.
   std::string explain(std::source_location where = std::source_location::current()) const {
@@ -326,7 +329,8 @@ class Jitted {
   CompileSummary summary(std::source_location where = std::source_location::current()) const {
     return detail::summary(*core_->last(where));
   }
-  /// What the last call ran. In checked functions, the findings of the checks follow its results.
+  /// What the last call ran. In checked functions, it has further results with the checks'
+  /// findings.
   Executable executable(std::source_location where = std::source_location::current()) const {
     return detail::executable(*core_->last(where));
   }
@@ -335,11 +339,11 @@ class Jitted {
       std::source_location where = std::source_location::current()) const {
     return detail::program(core_->last(where));
   }
-  /// The number of compilations of this function: one for each signature that was not kept.
+  /// The number of compilations of this function. Signatures that are kept are compiled once.
   int compile_count() const { return core_->compile_count(); }
 
  private:
-  /// The argument that the function itself is called with.
+  /// The argument with which the function itself is called: a number becomes a Tensor.
   template <class Argument>
   static decltype(auto) in_place(const Argument& argument) {
     if constexpr (Arithmetic<Argument>)
@@ -360,7 +364,7 @@ class Jitted {
 /// Makes a function of Arrays from `function`, which takes and returns Tensors or trees of them
 /// (tree.h). `specs`, by position of the arguments, declares types with symbolic extents. Arguments
 /// without a spec, and arguments that are trees, are compiled for the shapes that they have. The
-/// first call is an InvalidArgument if a position or a symbol belongs to no argument.
+/// first call throws InvalidArgument if a position or a symbol belongs to no argument.
 template <class F>
 Jitted<F> jit(F function, Specs specs, JitOptions options = {},
               std::source_location where = std::source_location::current()) {

@@ -21,7 +21,7 @@ class Array;
 class Tensor;
 
 namespace detail {
-/// Fails unless `name` is made of letters, digits, '_' and single dots between them.
+/// Throws unless `name` consists of letters, digits, '_', and single dots between them.
 void check_name(std::string_view name, std::source_location where);
 [[noreturn]] void fail_duplicate_name(std::string_view name, std::source_location where);
 [[noreturn]] void fail_unknown_name(std::string_view name, const std::vector<std::string>& names,
@@ -32,8 +32,8 @@ void check_name(std::string_view name, std::source_location where);
 uint64_t mix_name(uint64_t seed, std::string_view name);
 }  // namespace detail
 
-/// A name and the source line that wrote it. Operators need it because they have no second
-/// argument.
+/// A name, and the source line that wrote it. Operators need this type because they cannot take a
+/// second argument.
 struct NameHere {
   /// Converts from text and remembers the line of the caller.
   template <class Text>
@@ -51,20 +51,20 @@ class Named {
   using Item = std::pair<std::string, T>;  ///< a name and its value
 
   Named() = default;
-  /// The items in order. InvalidArgument if a name occurs twice.
+  /// The items in order. It throws InvalidArgument if a name occurs twice.
   Named(std::initializer_list<Item> items) {
     for (const auto& [name, value] : items) add(name, value);
   }
 
-  /// The values of a map in the order of their names, such as the arrays of a file. InvalidArgument
-  /// if a name cannot be that of a parameter (see `add`).
+  /// The values of a map in the order of their names, such as the arrays of a file. It throws
+  /// InvalidArgument if a name cannot be the name of a parameter (see `add`).
   explicit Named(const std::map<std::string, T>& values,
                  std::source_location where = std::source_location::current()) {
     for (const auto& [name, value] : values) add(name, value, where);
   }
 
-  /// Appends a value. InvalidArgument if the name exists, or has characters other than letters,
-  /// digits, '_' and inner dots.
+  /// Appends a value. It throws InvalidArgument if the name exists, or if it has characters other
+  /// than letters, digits, '_' and inner dots.
   void add(std::string name, T value,
            std::source_location where = std::source_location::current()) {
     detail::check_name(name, where);
@@ -96,8 +96,8 @@ class Named {
     if (i == items_.size()) detail::fail_unknown_name(name, names(), where);
     items_[i].second = std::move(value);
   }
-  /// The values whose names begin with "prefix.", under the rest of their names. InvalidArgument if
-  /// there are none.
+  /// The values whose names begin with "prefix.". Their names here are the rest. It throws
+  /// InvalidArgument if there are none.
   Named group(std::string_view prefix,
               std::source_location where = std::source_location::current()) const {
     Named out;
@@ -127,7 +127,8 @@ class Named {
     for (const auto& [name, value] : items_) out.items_.emplace_back(name, f(value));
     return out;
   }
-  /// The collection of `f(value, other's value)`. InvalidArgument unless the names are the same.
+  /// The collection of `f(value, other's value)`. It throws InvalidArgument unless both have the
+  /// same names.
   template <class U, class F>
   auto zip(const Named<U>& other, F&& f,
            std::source_location where = std::source_location::current()) const {

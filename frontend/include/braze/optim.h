@@ -10,11 +10,11 @@
 //   }, donate{0, 1});
 //
 // Parameters, gradients and results have the same names, and values of one name have the same
-// shape. Parameters and results have the same floating dtypes; gradients have these dtypes or f32.
-// If names or types differ, that is an InvalidArgument. Steps of f16 and bf16 parameters are
-// computed in f32 and rounded once. Their state is f32, because sums of many small steps would not
-// change in 16 bits. A step of less than half an ulp of its parameter is lost nevertheless, unless
-// the state has a master copy in f32.
+// shape. Parameters and results have the same floating dtypes, and gradients have these dtypes or
+// f32. If names or types differ, the functions throw InvalidArgument. Steps of f16 and bf16
+// parameters are computed in f32 and rounded once. Their state is f32, because in 16 bits the sums
+// of many small steps would not change. Nevertheless, a step of less than half an ulp of its
+// parameter is lost, unless the state has a master copy in f32.
 //
 // Options are numbers, or Tensors that are floating scalars, such as an argument that is a number.
 // One compiled step then serves a learning rate that changes:
@@ -45,7 +45,7 @@ struct SgdOptions {
   Operand learning_rate = 0.01;  ///< the step for a gradient of 1
   Operand weight_decay = 0;      ///< this times the parameter is added to the gradient
 };
-/// w - learning_rate * gradient. Here and below, an option that is not a floating scalar is an
+/// w - learning_rate * gradient. Here and below, an option that is not a floating scalar throws
 /// InvalidArgument.
 Weights sgd(const Weights& parameters, const Weights& gradients, const SgdOptions& options = {},
             Where where = Where::current());
@@ -118,7 +118,7 @@ class Schedule {
 /// Always `value`.
 Schedule constant(double value);
 /// From `first` to `last` along half a cosine in `steps` steps, then `last`. Here and below, a
-/// number of steps that is not positive is an InvalidArgument.
+/// number of steps that is not positive throws InvalidArgument.
 Schedule cosine(double first, int64_t steps, double last = 0);
 /// `first`, multiplied by `factor` after every `interval` steps.
 Schedule step_decay(double first, int64_t interval, double factor);
@@ -131,8 +131,8 @@ Schedule warmup(int64_t steps, const Schedule& after);
 /// The square root of the sum of the squares of all elements: a scalar, f64 if a gradient is f64,
 /// otherwise f32.
 Tensor global_norm(const Weights& gradients, Where where = Where::current());
-/// The gradients, multiplied by max_norm / norm if their global norm exceeds `max_norm`, which is a
-/// number or a floating scalar. Each keeps its dtype.
+/// The gradients, multiplied by max_norm / norm if their global norm exceeds `max_norm`. `max_norm`
+/// is a number or a floating scalar. Each gradient keeps its dtype.
 Weights clip_by_global_norm(const Weights& gradients, const Operand& max_norm,
                             Where where = Where::current());
 
@@ -143,7 +143,7 @@ Parameters accumulation_state(const Parameters& parameters);
 /// What `accumulate` returns.
 struct Accumulated {
   Weights gradients;  ///< the mean of the gradients since the last step
-  Tensor ready;       ///< a bool scalar: there are enough for a step
+  Tensor ready;       ///< a bool scalar: there are enough gradients for a step
   Weights state;      ///< the state for the next call; zeros after a step
 };
 /// Makes one step from the gradients of `every` calls (at least one), so that a batch need not fit
@@ -158,9 +158,9 @@ Accumulated accumulate(const Weights& gradients, const Weights& state, int64_t e
 
 // ---- Loss scaling -----------------------------------------------------------------------------
 //
-// Gradients in f16 underflow below 6e-8. If the loss is multiplied by a scale, so are its
-// gradients, which are divided by the scale again in f32. A step whose gradients overflowed is left
-// out. Differentiate
+// Gradients in f16 underflow below 6e-8. To avoid this, the loss is multiplied by a scale, which
+// also multiplies its gradients. They are divided by the scale again in f32. A step whose gradients
+// overflowed is left out. Differentiate
 //
 //   auto loss = [](Weights w, Weights scale, Tensor x, Tensor y) {
 //     return optim::scale_loss(nn::cross_entropy(cast(model(w, x), f32), y), scale);
@@ -180,15 +180,15 @@ struct LossScaleOptions {
   double backoff = 0.5;     ///< the factor after a step that was not finite
   int64_t interval = 2000;  ///< 0: the scale does not change
 };
-/// "scale" (an f32 scalar), and "steps" (an i64 scalar), the finite steps since the scale changed.
+/// "scale" (an f32 scalar), and "steps" (an i64 scalar): the finite steps since the scale changed.
 Parameters loss_scale_state(const LossScaleOptions& options = {},
                             const Device& device = default_device());
-/// The loss times the scale. A 16-bit loss, which would overflow, is an InvalidArgument.
+/// The loss times the scale. It throws InvalidArgument for a 16-bit loss, which would overflow.
 Tensor scale_loss(const Tensor& loss, const Weights& scale, Where where = Where::current());
 
 /// What `unscale` returns.
 struct Unscaled {
-  Weights gradients;  ///< divided by the scale; f32 where they were f16 or bf16
+  Weights gradients;  ///< divided by the scale; f16 and bf16 become f32
   Tensor finite;      ///< a bool scalar: all gradients are finite
   Weights scale;      ///< the scale for the next step
 };

@@ -13,14 +13,15 @@ namespace braze {
 /// Targets, weights and compilation of a package.
 struct PackOptions {
   /// The targets to generate code for: "x86-64-v3", "x86-64-v4", "sm_80", "sm_90a", "sim:sm_90". If
-  /// empty, this processor. If a GPU is among them, the package also holds PTX for sm_80, which the
-  /// driver of any later GPU compiles when it loads it.
+  /// the list is empty, it is this processor. If a GPU is among them, the package also holds PTX
+  /// for sm_80. The driver of any later GPU compiles it when it loads the package.
   std::vector<std::string> targets = {};
-  /// A .safetensors file, or the .json index of several. An input gets the tensor of its own name,
-  /// or of its name after the first dot: "parameters.0.weight" gets "0.weight".
+  /// A .safetensors file, or the .json index of several. An input gets the tensor with its own
+  /// name. If there is none, it gets the tensor with its name after the first dot:
+  /// "parameters.0.weight" gets "0.weight".
   std::string weights = {};
-  bool embed_weights = false;  ///< copies the weights into the package; else it names their file
-  /// The names of tensors by the names of inputs, if they differ.
+  bool embed_weights = false;  ///< true: the package has a copy; false: it names the file
+  /// For inputs whose tensor has another name: that name, by the name of the input.
   std::map<std::string, std::string> bind = {};
   CompileOptions compile = {};  ///< how to compile, for every target
   /// The file of a secret key (`braze key new`) that signs the package. If empty, it is not signed.
@@ -29,7 +30,7 @@ struct PackOptions {
 
 /// A function for a package: Graph IR as text, as from `Jitted::graph`. It has the graph's name.
 struct PackedGraph {
-  std::string text;            ///< graph text, or kernel text
+  std::string text;            ///< the text of a graph or a kernel
   std::string file = "graph";  ///< its name in messages
 };
 
@@ -41,10 +42,10 @@ struct PackSummary {
   double seconds = 0;     ///< the time of compilation
 };
 
-/// Writes a package, by a rename. The same input gives the same bytes. InvalidArgument if graphs,
-/// targets or weights do not fit: a weight of `bind` is missing, a weight has another type than its
-/// input, or the key is not a secret key. Throws the errors of compilation too, and DataLoss if a
-/// file cannot be read or written.
+/// Writes a package. The file is written under another name and then renamed. The same input gives
+/// the same bytes. It throws InvalidArgument if graphs, targets or weights do not fit, if a weight
+/// of `bind` is missing, if a weight has another type than its input, or if the key is not a secret
+/// key. It also throws the errors of compilation, and DataLoss if a file cannot be read or written.
 PackSummary save_package(const std::string& path, const std::vector<PackedGraph>& functions,
                          const PackOptions& options = {});
 

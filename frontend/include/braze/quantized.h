@@ -1,4 +1,4 @@
-// quantized.h — weights that stay quantised in memory and become floats where they are used.
+// quantized.h — weights that stay quantised in memory and become floats only when they are used.
 //
 //   GgufFile file = GgufFile::open("model.gguf");
 //   Quantized<Array> weight = file.load_quantized("blk.0.ffn_up.weight");
@@ -17,11 +17,12 @@ namespace braze {
 
 BRAZE_TREE(Quantized, low, high, scales, offsets)
 
-/// The values, f32 [..., k, n]. InvalidArgument unless the parts fit each other (braze/gguf.h).
+/// The values, f32 [..., k, n]. It throws InvalidArgument unless the parts fit each other
+/// (braze/gguf.h).
 Tensor dequantize(const Quantized<Tensor>& weight, Where where = Where::current());
 
-/// Columns of a quantised matrix [k, n]: for indices of shape [m], the quantised matrix [k, m].
-/// Columns are rows of the file, so this selects rows of an embedding.
+/// Columns of a quantised matrix [k, n]. For indices of shape [m], the result is the quantised
+/// matrix [k, m]. Columns are rows of the file, so this selects rows of an embedding.
 Quantized<Tensor> columns(const Quantized<Tensor>& weight, const Tensor& indices,
                           Where where = Where::current());
 

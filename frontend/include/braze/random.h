@@ -37,8 +37,8 @@ struct Key {
 // ---- Arrays. A function that is compiled once for each dtype computes them on their device, and
 // ---- they are complete. The dtype is floating, else InvalidArgument. --------------------------
 
-/// Uniform in [low, high). The ends are rounded to `dtype` first; if they are equal, every element
-/// is `low`.
+/// Uniform in [low, high). The ends are rounded to `dtype` first. If they are equal then, every
+/// element is `low`.
 Array uniform(std::vector<int64_t> shape, Key key, double low = 0, double high = 1,
               DType dtype = f32, const Device& device = default_device());
 /// Normal with this mean and standard deviation, rounded once to `dtype`.
@@ -55,7 +55,7 @@ Tensor bits(const Tensor& key, const Dims& shape, Where where = Where::current()
 /// Uniform in [0, 1): 24 random bits in f32, 53 in f64, 11 in f16, 8 in bf16.
 Tensor uniform(const Tensor& key, const Dims& shape, DType dtype = f32,
                Where where = Where::current());
-/// Standard normal, by the Box-Muller transform. `dtype` floating, as for `uniform`.
+/// Standard normal, by the Box-Muller transform. As for `uniform`, `dtype` is floating.
 Tensor normal(const Tensor& key, const Dims& shape, DType dtype = f32,
               Where where = Where::current());
 

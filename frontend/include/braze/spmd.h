@@ -7,7 +7,7 @@
 //   auto auto_cut = distribute(train_step, mesh, {.in = {std::nullopt, sharded("data")}});
 //
 // The function is traced once, for the types of one shard, and every device runs it on its own
-// shards. Where the devices work together, the function calls a collective (collectives.h). A
+// shards. To let the devices work together, the function calls a collective (collectives.h). A
 // function for `distribute` is an ordinary function of whole tensors, and Braze finds out which
 // part of it each device computes. Arguments are numbers and Arrays. An Array that is not spread
 // over the mesh yet is brought there by the call. Results are Arrays over the mesh.
@@ -35,8 +35,9 @@ struct SpmdOptions {
   /// are replicated.
   std::vector<Sharding> in;
   /// The sharding of each result. If the function returns a pair or tuple, there is one for each
-  /// part, which holds for all arrays in it. Results without an entry are replicated.
-  /// InvalidArgument if a result differs between devices that have the same part by its sharding.
+  /// part, which holds for all arrays in it. Results without an entry are replicated. If a result
+  /// differs between devices that hold the same part by its sharding, the call throws
+  /// InvalidArgument.
   std::vector<Sharding> out;
   std::vector<int> donate = {};  ///< positions of arguments that a call takes over
   /// Declared types of whole arguments, by position, such as spec(f32, {"n:2..64%2", 64}). One
@@ -47,7 +48,7 @@ struct SpmdOptions {
   CompileOptions compile = {};           ///< how to compile what was traced
 };
 
-/// What `data_parallel` cuts, and how it compiles.
+/// Which arguments `data_parallel` cuts, and how it compiles.
 struct DataParallelOptions {
   /// Positions of the arguments whose first axis is cut. All others are replicated.
   std::vector<int> batch;
@@ -82,12 +83,12 @@ struct DistributeOptions {
 
 namespace detail {
 
-/// What spmd, data_parallel and distribute come to.
+/// What spmd, data_parallel and distribute have in common.
 struct SpmdPlan {
   enum class Kind : uint8_t {
-    Shards,  ///< `options` say what each device has
-    Batch,   ///< `batch` says what is cut, along the mesh's only axis
-    Whole,   ///< the function is of whole tensors; `in` and `out` say what is known of them
+    Shards,  ///< `options` say which part each device has
+    Batch,   ///< `batch` says which arguments are cut along the mesh's only axis
+    Whole,   ///< the function is of whole tensors, and `in` and `out` say how some are spread
   };
   SpmdOptions options;
   Kind kind = Kind::Shards;
@@ -99,14 +100,14 @@ struct SpmdPlan {
 struct SpmdSpecialization;
 using SpmdRef = std::shared_ptr<const SpmdSpecialization>;
 
-/// The part of such a function that knows no types. Thread-safe.
+/// The part of such a function that does not depend on C++ types. It is thread-safe.
 class SpmdCore {
  public:
   SpmdCore(Mesh mesh, SpmdPlan plan, std::source_location where);
   ~SpmdCore();
 
-  /// The specialization for these arguments. `parts`: the number of parts of the result, 0 if it is
-  /// neither pair nor tuple.
+  /// The specialization for these arguments. `parts` is the number of parts of the result, or 0 if
+  /// the result is neither a pair nor a tuple.
   SpmdRef prepare(FlatCall& flat, const TracedCall& call, size_t parts);
   SpmdRef last() const;
   std::string graph_text(const TracedCall& call) const;
@@ -120,7 +121,7 @@ std::vector<Array> run(const SpmdSpecialization& specialization, std::span<const
 const void* skeleton(const SpmdSpecialization& specialization);
 std::string explain(const SpmdSpecialization& specialization);
 std::shared_ptr<const Program> program(const SpmdRef& specialization);
-/// Judges the results on all devices by what the graph says that all devices do.
+/// Judges the results of all devices. The interpreter computes what all of them do by the graph.
 CheckReport check(const SpmdSpecialization& specialization, std::span<const Array> arguments);
 
 template <class T>
@@ -132,8 +133,8 @@ inline constexpr size_t kParts<std::pair<A, B>> = 2;
 
 }  // namespace detail
 
-/// A function that is compiled on demand for a mesh. Copies share what was compiled. Any thread may
-/// call it.
+/// A function that is compiled for a mesh when it is called. Copies share what was compiled. Any
+/// thread may call it.
 template <class F>
 class Spmd {
  public:
@@ -142,8 +143,9 @@ class Spmd {
       : function_(std::move(function)),
         core_(std::make_shared<detail::SpmdCore>(std::move(mesh), std::move(plan), where)) {}
 
-  /// Runs the function on every device. The call is asynchronous. It takes an Array or a number,
-  /// and returns an Array over the mesh, where the function has a Tensor.
+  /// Runs the function on every device. The call is asynchronous. For each Tensor that the function
+  /// takes, the call takes an Array or a number. For each Tensor that the function returns, the
+  /// call returns an Array over the mesh.
   template <class... Arguments>
   auto operator()(const Arguments&... arguments) const {
     using Result = typename detail::TypedCall<F, Arguments...>::Result;
@@ -172,9 +174,9 @@ class Spmd {
     return core_->graph_text(detail::TypedCall<F, Arguments...>(function_, arguments...));
   }
   /// The kernels and collectives of the last call's program, with the reason and the bytes of each
-  /// collective that `distribute` inserted. InvalidArgument before the first call.
+  /// collective that `distribute` inserted. It throws InvalidArgument before the first call.
   std::string explain() const { return detail::explain(*core_->last()); }
-  /// The Program that the last call ran. InvalidArgument before the first call.
+  /// The Program that the last call ran. It throws InvalidArgument before the first call.
   std::shared_ptr<const Program> program() const { return detail::program(core_->last()); }
 
  private:
@@ -190,8 +192,8 @@ class Spmd {
 };
 
 /// Makes a function of Arrays over `mesh` from `function`, which takes and returns Tensors or trees
-/// of them. Each device runs `function` on its shards. The first call is an InvalidArgument if a
-/// sharding does not fit; the message has the fix.
+/// of them. Each device runs `function` on its shards. If a sharding does not fit, the first call
+/// throws InvalidArgument with a fix.
 template <class F>
 Spmd<F> spmd(F function, Mesh mesh, SpmdOptions options = {},
              std::source_location where = std::source_location::current()) {
@@ -223,8 +225,8 @@ Spmd<F> data_parallel(F function, Mesh mesh, DataParallelOptions options = {},
 
 /// The same for an ordinary function of whole tensors. The shardings of arguments and results, and
 /// calls of `constrain` inside the function, say how some values are spread. The shardings of the
-/// other values follow from the ops. Collectives are inserted where they are needed; `explain()`
-/// lists them. The first call is an InvalidArgument if two shardings contradict each other.
+/// other values follow from the ops. Collectives are inserted if they are needed, and `explain()`
+/// lists them. The first call throws InvalidArgument if two shardings contradict each other.
 template <class F>
 Spmd<F> distribute(F function, Mesh mesh, DistributeOptions options = {},
                    std::source_location where = std::source_location::current()) {

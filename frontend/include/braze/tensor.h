@@ -11,11 +11,11 @@
 //   - A number that is an argument of a compiled function, as in `f(x, 0.1)`, is a Tensor of rank 0
 //     inside the function: f64, i64 (u64 from 2^63 on) or bool. It also takes the dtype of the
 //     Tensor that it meets, rounded once. The same holds for results that are computed from such
-//     numbers alone. An integer can become any numeric dtype, a real number any floating dtype. A
-//     call with a number that is not a value of the dtype, such as 300 for i8, is InvalidArgument;
-//     results of integers wrap.
+//     numbers only. An integer can become any numeric dtype, a real number any floating dtype. A
+//     call with a number that is not a value of the dtype, such as 300 for i8, throws
+//     InvalidArgument. Results of integers wrap.
 //   - Axes are counted from 0, and negative axes from the end.
-//   - Arguments that do not fit throw Error (InvalidArgument) with the types, the op and your line.
+//   - If arguments do not fit, an Error (InvalidArgument) names the types, the op and your line.
 #pragma once
 
 #include <cstdint>
@@ -74,30 +74,30 @@ concept Arithmetic = std::is_arithmetic_v<T>;
 /// An extent: a number, or an expression over symbols such as n or 4*n. Arithmetic is exact.
 class Dim {
  public:
-  /// A number. InvalidArgument if it is 2^63 or more.
+  /// A number. It throws InvalidArgument if the number is 2^63 or more.
   template <class T>
   requires std::is_integral_v<T> Dim(T value)  // NOLINT: implicit on purpose
       : value_(static_cast<int64_t>(value)) {
     if (!detail::fits_int64(value)) detail::fail_extent(static_cast<uint64_t>(value));
   }
-  /// A symbol with its range: "n:1..64", "n:8..1024%8" (multiples of 8). Both ends are included.
-  /// InvalidArgument if the text is malformed or the range is empty.
+  /// A symbol with its range: "n:1..64", "n:8..1024%8" (multiples of 8). Both ends are included. It
+  /// throws InvalidArgument if the text is malformed or the range is empty.
   Dim(const char* declaration,  // NOLINT
       std::source_location where = std::source_location::current());
   explicit Dim(std::shared_ptr<const Expr> expr);  ///< for Braze itself
 
   bool is_constant() const { return expr_ == nullptr; }  ///< whether it is a number
-  /// The number. InvalidArgument if the extent is symbolic.
+  /// The number. It throws InvalidArgument if the extent is symbolic.
   int64_t value() const;
   /// "64", "n", "4 * n".
   std::string to_string() const;
-  /// For the builder; null for a constant.
+  /// The expression, for the builder. It is null for a constant.
   const std::shared_ptr<const Expr>& expr() const { return expr_; }
 
   friend Dim operator+(const Dim& a, const Dim& b);
   friend Dim operator-(const Dim& a, const Dim& b);
   friend Dim operator*(const Dim& a, const Dim& b);
-  /// Rounds towards minus infinity; `b` must be positive.
+  /// The quotient, rounded towards minus infinity. `b` must be positive.
   friend Dim operator/(const Dim& a, const Dim& b);
   friend bool operator==(const Dim& a, const Dim& b);
 
@@ -111,10 +111,11 @@ using Dims = std::vector<Dim>;  ///< extents, outermost axis first
 class Operand;
 class Index;
 
-/// A value of the graph under construction. A cheap handle, valid while its function is traced.
+/// A value of the graph under construction. It is a cheap handle, which is valid while its function
+/// is traced.
 class Tensor {
  public:
-  /// An empty handle; using it is an error.
+  /// An empty handle. It is an error to use it.
   Tensor() = default;
   explicit Tensor(const detail::Handle& handle);  ///< for Braze itself
 
@@ -128,12 +129,12 @@ class Tensor {
   /// "f32[n, 64]".
   std::string to_string() const;
   bool valid() const { return builder_ != nullptr; }  ///< false if default-constructed
-  /// Whether it is computed from numbers alone; it then takes the dtype of the Tensor that it
+  /// Whether it is computed from numbers only. If so, it takes the dtype of the Tensor that it
   /// meets.
   bool is_number() const { return is_number_; }
   /// A part of the tensor, as in NumPy, with the keywords below: x[{0, Slice(1, -1), ellipsis}].
-  /// Axes without an index stay whole. InvalidArgument for more indices than axes, for two
-  /// ellipses, and in the cases of `slice`.
+  /// Axes without an index stay whole. It throws InvalidArgument for more indices than axes, for
+  /// two ellipses, and in the cases in which `slice` does.
   Tensor operator[](std::initializer_list<Index> indices) const;
   /// The same with one index.
   Tensor operator[](const Index& index) const;
@@ -177,7 +178,7 @@ class Tensor {
 };
 
 namespace detail {
-/// The same value as a number, if it is f64 or i64.
+/// The same value as a number, if it is f64, i64 or u64.
 Tensor as_number(const Tensor& tensor);
 }  // namespace detail
 
@@ -265,7 +266,7 @@ class Index {
   /// What was given.
   enum class Kind : uint8_t { Place, Slice, Ellipsis, NewAxis };
 
-  /// A position, from 0; a negative one counts from the end.
+  /// A position, counted from 0. A negative one counts from the end.
   template <class T>
   requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) Index(  // NOLINT: implicit on purpose
       T place, std::source_location where = std::source_location::current())
@@ -297,7 +298,7 @@ class Index {
 class Axes {
  public:
   Axes() = default;
-  /// One axis; a negative one counts from the end.
+  /// One axis. A negative one counts from the end.
   template <class T>
   requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) Axes(T axis)
       : values_{static_cast<int64_t>(axis)} {}  // NOLINT: implicit on purpose
@@ -317,10 +318,10 @@ using Where = std::source_location;  ///< the user's line, for errors, reports a
 
 // ---- Values that do not depend on an argument -----------------------------------------------
 
-/// The Array as a constant of the graph; `x + array` does the same.
+/// The Array as a constant of the graph. `x + array` makes such a constant too.
 Tensor constant(const Array& value, Where where = Where::current());
-/// Every element is `value`, rounded once if `dtype` is floating. InvalidArgument if another dtype
-/// cannot represent it.
+/// Every element is `value`, rounded once if `dtype` is floating. If another dtype cannot represent
+/// it, it throws InvalidArgument.
 Tensor full(DType dtype, const Dims& shape, double value, Where where = Where::current());
 /// A tensor with the type of x whose elements are all `value`.
 Tensor full_like(const Tensor& x, double value, Where where = Where::current());
@@ -330,7 +331,7 @@ Tensor zeros_like(const Tensor& x, Where where = Where::current());
 Tensor ones_like(const Tensor& x, Where where = Where::current());
 /// Each element is its index along `axis`, in a numeric `dtype`.
 Tensor arange(DType dtype, const Dims& shape, int64_t axis, Where where = Where::current());
-/// [0, 1, ... size - 1]: rank 1.
+/// [0, 1, ... size - 1], of rank 1.
 Tensor arange(DType dtype, const Dim& size, Where where = Where::current());
 /// The product of these extents of x as a tensor of rank 0. The extents may be symbolic.
 Tensor count(const Tensor& x, const Axes& axes, DType dtype, Where where = Where::current());
@@ -338,22 +339,23 @@ Tensor count(const Tensor& x, const Axes& axes, DType dtype, Where where = Where
 // ---- Elementwise: exp, tanh, silu, clamp ... are declared in braze/elementwise.h -------------
 
 /// Takes each element from x if `condition` (bool) is true, and from y otherwise. x and y have one
-/// dtype, and all three broadcast.
+/// dtype, and all three are broadcast.
 Tensor where(const Operand& condition, const Operand& x, const Operand& y,
              Where where = Where::current());
 /// The values in another dtype. Floats are rounded to nearest even. A float becomes an integer by
 /// truncation, and saturates. Integers wrap. To bool, the result is x != 0.
 Tensor cast(const Tensor& x, DType dtype, Where where = Where::current());
-/// The same bits, read as another dtype. InvalidArgument if the sizes of the dtypes differ.
+/// The same bits, read as another dtype. It throws InvalidArgument if the sizes of the dtypes
+/// differ.
 Tensor bitcast(const Tensor& x, DType dtype, Where where = Where::current());
 namespace detail {
 Tensor integer_power(const Tensor& x, int64_t exponent, Where where);
 }
 /// x (numeric) to a constant integer power. braze/elementwise.h declares powers of Tensors and of
-/// real numbers. Integers are multiplied and wrap; a negative power of an integer is an
+/// real numbers. Integers are multiplied and wrap, and a negative power of an integer throws
 /// InvalidArgument. For floating x, powers up to 4 are products (in f32 for 16-bit types), and the
 /// power -1 is the reciprocal. The others are those of the elementwise pow, computed in a dtype
-/// that can represent the exponent. InvalidArgument beyond +-2^53.
+/// that can represent the exponent. Exponents beyond +-2^53 throw InvalidArgument.
 template <class Integer>
 requires(std::is_integral_v<Integer> && !std::is_same_v<Integer, bool>) Tensor
     pow(const Tensor& x, Integer exponent, Where where = Where::current()) {
@@ -366,7 +368,7 @@ Tensor stop_gradient(const Tensor& x, Where where = Where::current());
 // ---- Movement --------------------------------------------------------------------------------
 
 /// The same elements in row-major order, in another shape with as many elements. One extent may be
-/// -1; it is computed from the others.
+/// -1, and is then computed from the others.
 Tensor reshape(const Tensor& x, Dims shape, Where where = Where::current());
 /// Result axis i is axis `permutation[i]` of x.
 Tensor permute(const Tensor& x, std::vector<int64_t> permutation, Where where = Where::current());
@@ -379,7 +381,8 @@ Tensor transpose(const Tensor& x, int64_t axis1, int64_t axis2, Where where = Wh
 Tensor broadcast_to(const Tensor& x, const Dims& shape, Where where = Where::current());
 /// Inserts an axis of extent 1 at position `axis` of the result.
 Tensor expand_dims(const Tensor& x, int64_t axis, Where where = Where::current());
-/// Removes axes of extent 1, all of them if `axes` is empty. InvalidArgument for another extent.
+/// Removes axes of extent 1. If `axes` is empty, it removes all of them. Another extent throws
+/// InvalidArgument.
 Tensor squeeze(const Tensor& x, const Axes& axes = {}, Where where = Where::current());
 /// The elements start, start + stride ... below `limit` along one axis. Its extent becomes
 /// ceil((limit - start) / stride). Negative numbers count from the end, as in NumPy. A start or
@@ -390,18 +393,18 @@ Tensor slice(const Tensor& x, int64_t axis, const Dim& start, const Dim& limit, 
 Tensor slice(const Tensor& x, const Dims& starts, const Dims& limits,
              std::vector<int64_t> strides = {}, Where where = Where::current());
 /// Puts `low` elements `value` before, `high` after and `interior` between the elements of each
-/// axis: one number for each axis, none of them negative. `value` has the dtype of x.
+/// axis. Each list has one number for each axis, and none is negative. `value` has the dtype of x.
 Tensor pad(const Tensor& x, const Dims& low, const Dims& high, const Operand& value = 0,
            std::vector<int64_t> interior = {}, Where where = Where::current());
 /// Consecutive parts along `axis` with the extents `sizes`, whose sum is the extent of the axis.
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int64_t axis = 0,
                           Where where = Where::current());
-/// Consecutive parts with the extent `size` (at least 1); the last part may be smaller. The axis
+/// Consecutive parts with the extent `size` (at least 1). The last part may be smaller. The axis
 /// must not be symbolic.
 std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t axis = 0,
                           Where where = Where::current());
-/// At most `count` parts (at least one) of equal extent, rounded up; the last part may be smaller.
-/// The axis must not be symbolic.
+/// At most `count` parts (at least one) of equal extent, which is rounded up. The last part may be
+/// smaller. The axis must not be symbolic.
 std::vector<Tensor> chunk(const Tensor& x, int64_t count, int64_t axis = 0,
                           Where where = Where::current());
 /// Repeats each element `count` times (0 or more) along `axis`: [a, b] twice is [a, a, b, b].
@@ -409,8 +412,8 @@ Tensor repeat(const Tensor& x, int64_t count, int64_t axis, Where where = Where:
 /// Repeats all of x along each axis. `counts` (0 or more) has one number for each axis: [a, b]
 /// twice is [a, b, a, b].
 Tensor tile(const Tensor& x, std::vector<int64_t> counts, Where where = Where::current());
-/// The elements on and below a diagonal of each matrix in the last two axes; the others become 0
-/// (false). `diagonal` 0 is the main diagonal, 1 is the one above it. x has at least two axes.
+/// The elements on and below a diagonal of each matrix in the last two axes. The others become 0
+/// (false). `diagonal` 0 is the main diagonal, and 1 is the one above it. x has at least two axes.
 Tensor tril(const Tensor& x, int64_t diagonal = 0, Where where = Where::current());
 /// The same for the elements on and above the diagonal.
 Tensor triu(const Tensor& x, int64_t diagonal = 0, Where where = Where::current());
@@ -439,19 +442,20 @@ Tensor take_along_axis(const Tensor& x, const Tensor& indices, int64_t axis,
 /// elsewhere.
 Tensor scatter_add(const Tensor& x, const Tensor& indices, const Tensor& updates, int64_t axis = 0,
                    Where where = Where::current());
-/// What becomes of an element and the updates that go there.
+/// How `scatter` combines an element with the updates that go there.
 enum class Scatter : uint8_t { Set, Add, Mul, Max, Min };
-/// The same for other ways to combine an element with updates, one after the other in the order of
-/// the indices; with Set the last one stays. Set takes any dtype, Max and Min ordered ones. The
-/// gradient of Mul divides by the updates, so none of them may be 0 where it is asked for.
+/// The same with other ways to combine an element with updates. They are combined one after the
+/// other, in the order of the indices. With Set the last update stays. Set takes any dtype, Max and
+/// Min take ordered ones. The gradient of Mul divides by the updates, so if it is computed, no
+/// update may be 0.
 Tensor scatter(const Tensor& x, const Tensor& indices, const Tensor& updates,
                Scatter how = Scatter::Set, int64_t axis = 0, Where where = Where::current());
-/// A part of x with the extents `sizes` that begins at `starts`, an integer tensor of rank 0 for
-/// each axis. A start is moved so that the part lies within x.
+/// The part of x with the extents `sizes` that begins at `starts`. There is an integer tensor of
+/// rank 0 for each axis. A start is moved so that the part lies within x.
 Tensor dynamic_slice(const Tensor& x, const std::vector<Tensor>& starts, const Dims& sizes,
                      Where where = Where::current());
-/// x with `update` (of its dtype and rank) in place of the part that begins at `starts`, which are
-/// as for `dynamic_slice`. If x is donated, only the part is written.
+/// x with `update` (of its dtype and rank) instead of the part that begins at `starts`. The starts
+/// are as for `dynamic_slice`. If x is donated, only the part is written.
 Tensor dynamic_update(const Tensor& x, const Tensor& update, const std::vector<Tensor>& starts,
                       Where where = Where::current());
 /// Adds a last axis of extent `classes` that is 1 at the index x (an integer tensor), and 0
@@ -475,15 +479,15 @@ Tensor max(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
 /// no elements is the greatest value of the dtype, inf for floats.
 Tensor min(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
-/// Whether some element of a bool tensor is true; for integers, their bitwise or. The result for no
-/// elements is false or 0.
+/// Whether some element of a bool tensor is true. For integers, it is their bitwise or. The result
+/// for no elements is false or 0.
 Tensor any(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
-/// Whether every element of a bool tensor is true; for integers, their bitwise and. The result for
-/// no elements is true, or an integer with all bits set.
+/// Whether every element of a bool tensor is true. For integers, it is their bitwise and. The
+/// result for no elements is true, or an integer with all bits set.
 Tensor all(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
-/// The sum divided by the number of elements, for floating dtypes. NaN for no elements.
+/// The sum divided by the number of elements, for floating dtypes. The mean of no elements is NaN.
 Tensor mean(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
             Where where = Where::current());
 /// The mean squared distance from the mean, computed in two passes, for floating dtypes.
@@ -492,12 +496,12 @@ Tensor var(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
 /// log(sum(exp(x))) without overflow, for floating dtypes.
 Tensor logsumexp(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
                  Where where = Where::current());
-/// The i64 index of the first greatest element along `axis`, which must not be empty; a NaN counts
-/// as greatest.
+/// The i64 index of the first greatest element along `axis`, which must not be empty. A NaN counts
+/// as the greatest.
 Tensor argmax(const Tensor& x, int64_t axis = -1, bool keepdims = false,
               Where where = Where::current());
-/// The i64 index of the first least element along `axis`, which must not be empty; a NaN counts as
-/// least.
+/// The i64 index of the first least element along `axis`, which must not be empty. A NaN counts as
+/// the least.
 Tensor argmin(const Tensor& x, int64_t axis = -1, bool keepdims = false,
               Where where = Where::current());
 
@@ -512,21 +516,21 @@ Tensor cumsum(const Tensor& x, int64_t axis = -1, Running how = {}, Where where 
 /// The product of each numeric element and all elements before it along `axis`. Integers wrap.
 Tensor cumprod(const Tensor& x, int64_t axis = -1, Running how = {},
                Where where = Where::current());
-/// The greatest of each element and all elements before it along `axis`; NaN from the first NaN on.
-/// The gradient goes to the element that the value comes from, to the last one if several are
-/// equal.
+/// The greatest of each element and all elements before it along `axis`. From the first NaN on, it
+/// is NaN. The gradient goes to the element that the value comes from, and if several are equal, to
+/// the last of them.
 Tensor cummax(const Tensor& x, int64_t axis = -1, Running how = {}, Where where = Where::current());
-/// The least of each element and all elements before it along `axis`; otherwise as `cummax`.
+/// The least of each element and all elements before it along `axis`, otherwise like `cummax`.
 Tensor cummin(const Tensor& x, int64_t axis = -1, Running how = {}, Where where = Where::current());
 
 // ---- Contractions -----------------------------------------------------------------------------
 
 /// The matrix product by NumPy's rule for matmul. The last axis of x is summed with the second to
 /// last axis of y (or its only axis): x [..., m, k] and y [..., k, n] give [..., m, n]. Axes before
-/// the last two broadcast. x and y have one numeric dtype, which is that of the result; integers
-/// wrap. Sums of 16-bit floats are computed in f32 and rounded once to the dtype of x, or stay f32
-/// if `result` is f32. Sums of integers are computed in the integer dtype `result` if it is wider
-/// and can represent their values.
+/// the last two are broadcast. x and y have one numeric dtype, which is that of the result.
+/// Integers wrap. Sums of 16-bit floats are computed in f32 and rounded once to the dtype of x, or
+/// stay f32 if `result` is f32. Sums of integers are computed in the integer dtype `result` if it
+/// is wider and can represent their values.
 Tensor dot(const Tensor& x, const Tensor& y, std::optional<DType> result = {},
            Where where = Where::current());
 
@@ -540,26 +544,26 @@ struct DotAxes {
   bool tf32 = false;  ///< allows devices to round f32 operands to tf32, which they multiply faster
 };
 /// Any contraction of two tensors of one numeric dtype. The result has the batch pairs, then the
-/// free axes of x, then the free axes of y. InvalidArgument if paired extents differ, or if an axis
-/// occurs twice.
+/// free axes of x, then the free axes of y. It throws InvalidArgument if paired extents differ, or
+/// if an axis occurs twice.
 Tensor dot_general(const Tensor& x, const Tensor& y, const DotAxes& axes,
                    Where where = Where::current());
 
 /// Einstein's summation as in NumPy: "ij,jk->ik" multiplies the operands and sums over the letters
-/// that the result does not name. There is at least one operand. All have one numeric dtype, which
+/// that the result does not have. There is at least one operand. All have one numeric dtype, which
 /// is that of the result.
 ///   - A letter that occurs twice in one operand selects its diagonal: "ii->i"; "ii" is the trace.
-///   - "..." stands for any axes, which broadcast and are kept: "...ij,...jk->...ik".
+///   - "..." stands for any axes, which are broadcast and kept: "...ij,...jk->...ik".
 ///   - Without "->" the result has the axes of "...", then the letters that occur once, sorted.
 ///   - An extent of 1 broadcasts to the other extent of its letter.
 /// More than two operands are multiplied in pairs, the cheapest pair first. Each product is rounded
-/// to the dtype, as by `dot`. InvalidArgument if the equation does not fit the operands;
-/// Unsupported for the diagonal of axes that may be empty.
+/// to the dtype, as by `dot`. It throws InvalidArgument if the equation does not fit the operands,
+/// and Unsupported for the diagonal of axes that may be empty.
 Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands,
               Where where = Where::current());
 
-/// `value`, which takes over the memory of `argument`, an argument of the function under
-/// construction with the same type. The argument is donated: the caller's Array is dead after the
+/// `value`, which takes over the memory of `argument`. That is an argument of the function under
+/// construction, and it has the same type. It is donated: the caller's Array is dead after the
 /// call. `donate` does the same for whole arguments.
 Tensor update(const Tensor& argument, const Tensor& value, Where where = Where::current());
 

@@ -30,19 +30,19 @@ struct EncodeOptions {
   bool special = true;
 };
 
-/// A tokenizer. A cheap handle; several threads may use it at once.
+/// A tokenizer. It is a cheap handle, and several threads may use it at once.
 class Tokenizer {
  public:
-  /// Reads a tokenizer.json, or the tokenizer in a .gguf file. Throws the errors of reading files,
-  /// InvalidArgument for a malformed file, and Unsupported, which names the part, for a kind of
-  /// tokenizer that Braze does not have.
+  /// Reads a tokenizer.json, or the tokenizer in a .gguf file. It throws the errors of reading
+  /// files, and InvalidArgument for a malformed file. If Braze does not have the kind of tokenizer,
+  /// it throws Unsupported, which names the part of the file.
   static Tokenizer open(const std::string& path);
-  /// Reads the text of a tokenizer.json. `name` is for messages.
+  /// Reads the text of a tokenizer.json. Messages use `name`.
   static Tokenizer from_json(std::string_view text, std::string name);
   /// Reads the tokenizer in a .gguf file.
   static Tokenizer from_gguf(const GgufFile& file);
 
-  /// The ids of a text. InvalidArgument if the text is not UTF-8.
+  /// The ids of a text. It throws InvalidArgument if the text is not UTF-8.
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
   /// The text of ids. Unknown ids give nothing. Special tokens are left out unless `special` is
   /// true.

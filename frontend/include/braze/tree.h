@@ -25,7 +25,7 @@
 
 namespace braze::detail {
 
-/// A leaf without a value. A tree of Holes is only a structure.
+/// A leaf without a value. A tree of Holes has only a structure.
 struct Hole {};
 
 /// `seed` with `value` mixed in.
@@ -132,7 +132,7 @@ struct TreeOfParts {
         parts);
     return hash;
   }
-  /// The parts as a tuple. The braces make the order of the calls that of the parts.
+  /// The parts as a tuple. Because of the braces, the calls have the order of the parts.
   template <class To, class F>
   static auto map(const std::tuple<const Parts&...>& parts, F& f) {
     return std::apply(
@@ -216,7 +216,7 @@ std::vector<Leaf> leaves(const T& tree) {
   return out;
 }
 
-/// The tree with its leaves taken from `values`, starting at `next`, which is advanced.
+/// The tree with leaves from `values`. They begin at `next`, which is moved behind the last one.
 template <class To, class T>
 Rebind<T, To> refill(const T& tree, const std::vector<To>& values, size_t& next) {
   auto take = [&](const auto&) { return values[next++]; };
@@ -225,7 +225,7 @@ Rebind<T, To> refill(const T& tree, const std::vector<To>& values, size_t& next)
 
 }  // namespace braze::detail
 
-// macro(first), macro(second) ... of up to 64 arguments.
+// Expands to macro(first), macro(second) ... for up to 64 arguments.
 #define BRAZE_DETAIL_PARENS ()
 #define BRAZE_DETAIL_EXPAND(...) \
   BRAZE_DETAIL_EXPAND_2(         \
@@ -244,8 +244,8 @@ Rebind<T, To> refill(const T& tree, const std::vector<To>& values, size_t& next)
 #define BRAZE_DETAIL_MEMBER(name) value.name
 #define BRAZE_DETAIL_NAME(name) std::string_view(#name)
 
-/// Makes a struct template over the leaf type a tree, given its members. Write it after the struct,
-/// in the same namespace.
+/// Makes a tree of a struct template over the leaf type, given its members. Write it after the
+/// struct, in the same namespace.
 #define BRAZE_TREE(Struct, ...)                                           \
   template <class BrazeLeaf>                                              \
   auto braze_fields(Struct<BrazeLeaf>& value) {                           \

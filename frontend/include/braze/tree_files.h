@@ -22,15 +22,15 @@ namespace braze {
 
 namespace detail {
 
-/// The names of the arrays of `tree` in order. InvalidArgument for an empty name, which a tree that
-/// is a single array has without a prefix.
+/// The names of the arrays of `tree` in order. It throws InvalidArgument for an empty name, which a
+/// tree that is a single array has if there is no prefix.
 template <class T>
 std::vector<std::string> array_names(const T& tree, std::string_view prefix,
                                      std::source_location where);
 void check_array_name(std::string_view name, std::source_location where);
-/// The arrays of these names, in order. Fails, with a list of everything that is wrong, unless
-/// `arrays` has exactly these names, and each array has the dtype and shape of its counterpart in
-/// `like`.
+/// The arrays of these names, in order. It throws unless `arrays` has exactly these names, and each
+/// array has the dtype and shape of its counterpart in `like`. The error lists everything that is
+/// wrong.
 std::vector<Array> take_arrays(const std::vector<std::string>& names,
                                const std::vector<Array>& like,
                                const std::map<std::string, Array>& arrays,

@@ -2,7 +2,7 @@
 //
 // All of these are ordinary functions over one movement op, `windows`. A convolution multiplies the
 // windows by the filters and sums over the taps. Pooling reduces over the taps. The compiler knows
-// none of them. `grad` derives gradients of any order. Arguments that do not fit are
+// none of them. `grad` derives gradients of any order. If arguments do not fit, the functions throw
 // InvalidArgument.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace braze {
 /// A window along one axis of x. Tap k of the window at place o is element
 /// (o * stride + k * dilation - low) / gap of the axis, if that is an integer and within the axis.
 struct Window {
-  int64_t axis = 0;      ///< of x; negative axes count from the end
+  int64_t axis = 0;      ///< an axis of x; negative axes count from the end
   int64_t size = 1;      ///< the number of taps, 0 or more
   int64_t stride = 1;    ///< places from one window to the next, 1 or more
   int64_t dilation = 1;  ///< places from one tap to the next; negative: in reverse order
