@@ -246,6 +246,27 @@ TEST(Contractions, ChosenSchedulesAgree) {
     }
 }
 
+// A factor lies where the large arrays do that it is made of: a convolution of one pixel over
+// images whose channels are normed reads along the pixels, though there are more vectors of
+// channels.
+TEST(Contractions, FactorsAreReadAsTheLargeArraysLie) {
+  const Graph graph =
+      parse(R"(graph @main(%x: f32[96, 196], %a: f32[96], %b: f32[96], %w: f32[64, 96]) {
+  %ab = broadcast %a {axes: [0]} : f32[96, 196]
+  %bb = broadcast %b {axes: [0]} : f32[96, 196]
+  %m = mul %x, %ab : f32[96, 196]
+  %s = add %m, %bb : f32[96, 196]
+  %0 = constant 0 : f32[]
+  %f = max %s, %0 : f32[96, 196]
+  %y = dot %w, %f {contract: [1] x [0]} : f32[64, 196]
+  return %y
+})");
+  const std::string kernel = phase_text(graph, find_target("x86-64-v4").value(), "kernel");
+  EXPECT_NE(kernel.find("= load %x["), std::string::npos) << kernel;
+  EXPECT_EQ(kernel.find("load %x[196*lane"), std::string::npos) << kernel;
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "cpu"));
+}
+
 // Products without reuse, and sums of products, are sums like others; where precision allows it, a
 // core adds products before they are rounded.
 TEST(Contractions, OfOneRowAndSumsOfProductsAddByFma) {

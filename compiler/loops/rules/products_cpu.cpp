@@ -53,7 +53,9 @@ Factors facts_of(const LoopTree& tree, const FactoredSums& sums, size_t along, s
       out.computed |= s.kind == LoopStep::Kind::Apply || !s.conditions.empty() || s.otherwise;
       if (s.kind != LoopStep::Kind::Load) continue;
       const TreeAccess load{s.source, linear_offset(s.at, tree.tensors[s.source].type.shape)};
-      lies += (load.stride(inner) == 1) - (load.stride(own) == 1);
+      // What varies along one of the two only is read once for all of the other, and lies nowhere.
+      if (load.stride(inner) != 0 && load.stride(own) != 0)
+        lies += (load.stride(inner) == 1) - (load.stride(own) == 1);
       const auto step = step_of(load, inner, own);
       out.step = step && out.step ? std::optional(std::max(*step, *out.step)) : std::nullopt;
     }
