@@ -1,13 +1,10 @@
 // pipeline.cpp — compile(): the steps from a Graph to a Program, in order.
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
-#include <mutex>
-#include <thread>
 #include <unordered_map>
 
 #include "braze/compile.h"
@@ -49,6 +46,7 @@
 #include "ir/support/config.h"
 #include "ir/support/env.h"
 #include "ir/support/hash.h"
+#include "ir/support/parallel.h"
 #include "ir/support/text.h"
 #include "ir/target/features.h"
 #include "ir/tile/verify.h"
@@ -183,6 +181,9 @@ class PhaseViewers {
     if (error) fail_dump(folder_, error.message());
   }
 
+  /// Whether somebody looks on. The steps then follow each other in order.
+  bool any() const { return observer_ || debug_ > 0 || !folder_.empty(); }
+
   void show(const CompilePhase& phase) {
     if (observer_) observer_(phase);
     if (debug_ >= debug_level(phase.stage)) {
@@ -271,29 +272,6 @@ Graph run_passes(Graph graph, Precision precision, const Target& target, PhaseVi
   return graph;
 }
 
-// Calls `work(i)` for all i below `count` on up to `threads` threads; rethrows the first error.
-void parallel_for(size_t count, unsigned threads, const std::function<void(size_t)>& work) {
-  std::atomic<size_t> next = 0;
-  std::exception_ptr error;
-  std::mutex mutex;
-  const auto drain = [&] {
-    for (size_t i; (i = next++) < count;) {
-      try {
-        work(i);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!error) error = std::current_exception();
-        next = count;
-      }
-    }
-  };
-  std::vector<std::jthread> helpers;
-  for (unsigned t = 1; t < std::min<size_t>(threads, count); ++t) helpers.emplace_back(drain);
-  drain();
-  helpers.clear();
-  if (error) std::rethrow_exception(error);
-}
-
 // The schedule that the user gave for a kernel; null if there is none.
 const std::string* given_schedule(const CompileOptions& options, const std::string& kernel) {
   const auto found = options.schedules.find(kernel);
@@ -317,15 +295,14 @@ struct Launches {
 
 // Decides what is launched together, and gives equal kernels the text of one of them.
 Launches launches_of(const LoopForms& forms, std::vector<CompiledFusion>& compiled,
-                     const Updates& updates, const Target& target, const CompileOptions& options) {
-  std::vector<KernelKey> keys;
+                     std::vector<KernelKey> keys, const Updates& updates, const Target& target,
+                     const CompileOptions& options) {
   std::vector<std::string> texts;
-  for (const CompiledFusion& fusion : compiled) {
-    keys.push_back(key_of(fusion));
-    const bool is_kernel = !keys.back().text.empty();
+  for (size_t i = 0; i < compiled.size(); ++i) {
+    const bool is_kernel = !keys[i].text.empty();
     texts.push_back(!options.fuse ? ""
-                    : is_kernel   ? keys.back().text
-                                  : collective_key(forms.graph(), fusion.fusion.nodes.front()));
+                    : is_kernel   ? keys[i].text
+                                  : collective_key(forms.graph(), compiled[i].fusion.nodes.front()));
   }
   Launches out{launch_order(forms, compiled, texts, updates, target), {}};
   std::unordered_map<std::string_view, size_t> first;  // by the text of a key: its first fusion
@@ -350,7 +327,14 @@ Launches launches_of(const LoopForms& forms, std::vector<CompiledFusion>& compil
   return out;
 }
 
-// Makes code for all launches, on all cores, and only once for equal kernels.
+// Of all values of a kernel: code grows with them.
+int64_t count_elements(const Kernel& kernel) {
+  int64_t out = 0;
+  for (const Value& value : kernel.values) out += value.type.count();
+  return out;
+}
+
+// Makes code for all launches on all cores, once for those whose kernels are equal.
 void generate_all(std::vector<CompiledFusion>& compiled, const Launches& launches,
                   const Target& target, const CompileOptions& options) {
   std::unordered_map<std::string_view, std::vector<size_t>> kernels_of;
@@ -361,7 +345,11 @@ void generate_all(std::vector<CompiledFusion>& compiled, const Launches& launche
     if (equal.empty()) distinct.push_back(&equal);
     equal.push_back(launches.members[n].front());
   }
-  parallel_for(distinct.size(), std::max(1u, std::thread::hardware_concurrency()), [&](size_t n) {
+  // Long code first, so that no core waits for one that began late.
+  std::ranges::stable_sort(distinct, std::greater(), [&](const std::vector<size_t>* equal) {
+    return count_elements(compiled[equal->front()].kernel);
+  });
+  parallel_for(distinct.size(), [&](size_t n) {
     const std::vector<size_t>& equal = *distinct[n];
     const auto code =
         std::make_shared<const Artifact>(generate(compiled[equal.front()].kernel, target, options));
@@ -462,22 +450,26 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
   viewers.show({"fusion", {}, [&] { return with_locations(report, locations); }, &shown, &parts});
   const std::vector<std::string> names = kernel_names(graph, parts.fusions);
   check_scheduled_names(options, names);
-  std::vector<PlacedFusion> placed;
   const auto is_kernel = [&](const Fusion& fusion) {
     return !is_collective(forms, fusion.nodes.front());
   };
-  for (const Fusion& fusion : parts.fusions)
-    placed.push_back({fusion, is_kernel(fusion) ? tiling_space(forms, fusion) : Space()});
+  const unsigned threads = viewers.any() ? 1 : count_cores();
+  std::vector<PlacedFusion> placed(parts.fusions.size());
+  parallel_for(placed.size(), threads, [&](size_t i) {
+    const Fusion& fusion = parts.fusions[i];
+    placed[i] = {fusion, is_kernel(fusion) ? tiling_space(forms, fusion) : Space()};
+  });
   const Updates updates = decide_updates(forms, placed, target);
   const std::vector<bool> relaxed = relaxed_nodes(graph, options.precision);
   const bool strict = options.precision == Precision::Strict;
   std::vector<CompiledFusion> compiled(placed.size());
-  for (size_t i = 0; i < compiled.size(); ++i) {
+  std::vector<KernelKey> keys(placed.size());
+  parallel_for(compiled.size(), threads, [&](size_t i) {
     CompiledFusion& out = compiled[i];
     static_cast<PlacedFusion&>(out) = placed[i];
     out.name = names[i];
     out.seconds = parts.costs[i].seconds;
-    if (!is_kernel(out.fusion)) continue;
+    if (!is_kernel(out.fusion)) return;
     const TilingRequest request{forms,    out.fusion,         target,
                                 names[i], updates.aliases[i], strict ? nullptr : &relaxed};
     refuse_schedule_if_broken(names[i], options, [&] {
@@ -486,10 +478,12 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
       check_after(tiled.program, "tiling");
       out.kernel = lower_shown(tiled.program, target, viewers);
       check_after(out.kernel, "lowering");
+      keys[i] = key_of(out);
     });
-  }
-  const Launches launches = in_span(
-      "pass", "order", {}, [&] { return launches_of(forms, compiled, updates, target, options); });
+  });
+  const Launches launches = in_span("pass", "order", {}, [&] {
+    return launches_of(forms, compiled, std::move(keys), updates, target, options);
+  });
   for (size_t n = 0; n < launches.members.size(); ++n) {
     const Kernel& kernel = compiled[launches.members[n].front()].kernel;
     if (kernel.members > 1) viewers.show("kernel", kernel, kernel.name);

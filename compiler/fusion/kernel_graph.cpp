@@ -148,17 +148,23 @@ std::vector<size_t> KernelGraph::between(std::span<const size_t> kernels) const 
   ++search_;
   std::vector<size_t> after;
   std::vector<size_t> open(kernels.begin(), kernels.end());
+  bool any = false;  // of those after one is needed by another
   while (!open.empty()) {
     const size_t k = open.back();
     open.pop_back();
+    const bool outside = seen_[k] == search_;
     each_reader(k, [&](size_t reader) {
-      if (among(reader) || level_[reader] >= highest || seen_[reader] == search_) return;
-      seen_[reader] = search_;
-      after.push_back(reader);
-      open.push_back(reader);
+      if (among(reader)) {
+        any = any || outside;
+      } else if (level_[reader] < highest && seen_[reader] != search_) {
+        seen_[reader] = search_;
+        after.push_back(reader);
+        open.push_back(reader);
+      }
     });
   }
-  // In this order, readers come after what they read.
+  if (!any) return {};
+  // Readers come after what they read.
   std::ranges::sort(after, {}, [&](size_t k) { return std::pair(level_[k], k); });
   std::vector<size_t> out;
   for (size_t i = after.size(); i-- > 0;) {

@@ -15,6 +15,7 @@
 #include "compiler/fusion/prices.h"
 #include "compiler/fusion/reasons.h"
 #include "ir/graph/rewrite.h"
+#include "ir/support/parallel.h"
 #include "ir/support/text.h"
 #include "ir/target/features.h"
 
@@ -40,6 +41,8 @@ constexpr size_t kMostOfCascade = 16;
 constexpr double kSiblingsFirst = 1, kSiblingsLater = 0.25;
 // Two kernels are tried together with at most this many kernels between them.
 constexpr size_t kMostBetween = 4;
+// Pairs whose prices are found together: enough for many cores, few enough to be kept meanwhile.
+constexpr size_t kPairsAtOnce = 256;
 
 struct Merge {
   std::optional<Candidate> merged;
@@ -50,24 +53,64 @@ struct Merge {
 
 using Pair = std::pair<size_t, size_t>;  // of kernels, in the order of their numbers
 
+// Kernels that are worth merging: a pair, and what must be merged with it.
+struct Found {
+  Pair pair;
+  double saving = 0;
+  std::vector<size_t> kernels;
+  std::optional<Candidate> merged;  // none: not priced yet, and saves at most as much
+};
+
 class Search {
  public:
   Search(const LoopForms& forms, const Target& target, const PartitionOptions& options,
-         Prices& prices, double siblings)
+         Prices& prices)
       : forms_(forms),
         graph_(forms.graph()),
         target_(target),
         options_(options),
         live_(needed_nodes(graph_)),
         prices_(prices),
-        siblings_(siblings),
         kernels_(forms, live_, roots_with_remade()) {
+    std::vector<Fusion> all;
+    for (size_t k = 0; k < kernels_.size(); ++k)
+      if (has_price(kernels_[k])) all.push_back(kernels_[k].fusion);
+    prices_.find_all(all);
     for (size_t k = 0; k < kernels_.size(); ++k) measure(kernels_[k]);
     note_exchanges();
+    if (options_.fuse) consider_all();
   }
 
-  void run() {
-    if (options_.fuse) merge_all();
+  /// Merges as long as that saves time. Merges of what does not read each other count `siblings`
+  /// times what they save.
+  void merge_all(double siblings) {
+    // What the merge costs for each kernel that there is less, and of whom it is: of equal ones,
+    // the oldest kernels come first.
+    using Rank = std::pair<double, std::vector<size_t>>;
+    std::map<Rank, std::optional<Candidate>> waiting;
+    while (!found_.empty() || !waiting.empty()) {
+      for (Found& found : found_) {
+        const auto [first, second] = found.pair;
+        const bool related = kernels_.reads(second, first) || kernels_.reads(first, second);
+        const double saving = found.saving / static_cast<double>(found.kernels.size() - 1);
+        waiting.emplace(Rank{related ? -saving : -saving * siblings, std::move(found.kernels)},
+                        std::move(found.merged));
+      }
+      found_.clear();
+      auto best = waiting.extract(waiting.begin());
+      const std::vector<size_t>& kernels = best.key().second;
+      // Since this was tried, other merges may have taken one of them or closed a path.
+      if (!std::ranges::all_of(kernels, [&](size_t k) { return kernels_.alive(k); })) continue;
+      if (!best.mapped() || !kernels_.between(kernels).empty()) {
+        if (kernels.size() == 2) consider(std::array{Pair(kernels[0], kernels[1])});
+        continue;
+      }
+      const size_t k = kernels_.replace(kernels, *std::move(best.mapped()));
+      std::vector<Pair> pairs;
+      for (size_t other : kernels_.neighbours(k))
+        if (!has_bound({other, k}, kernels)) pairs.emplace_back(other, k);
+      consider(pairs);
+    }
   }
   // The time of all kernels together.
   double seconds() const {
@@ -437,7 +480,10 @@ class Search {
     return unused('d', form.domain) || unused('r', form.reduction);
   }
 
-  // Sets the cost of a kernel, or the reason why it cannot be one kernel.
+  bool has_price(const Candidate& kernel) const {
+    return !kernel.fusion.outputs.empty() && !is_collective(forms_, kernel.roots.front());
+  }
+  // The cost of a kernel, or the reason why it cannot be one.
   void measure(Candidate& kernel, std::string* detail = nullptr) {
     if (kernel.fusion.outputs.empty()) {
       kernel.refusal = &reasons::kEmpty;
@@ -449,27 +495,21 @@ class Search {
     }
     const Price price = prices_.of(kernel.fusion);
     if (price.refusal && detail)
-      *detail = price.why.empty()
-                    ? fmt::format("%{} and %{}", price.first.index, price.second.index)
-                    : price.why;
+      *detail = price.by_tree ? std::string(price.by_tree->name)
+                              : fmt::format("%{} and %{}", price.first.index, price.second.index);
     kernel.refusal = price.refusal;
     kernel.cost = price.cost;
   }
 
   // --- Merging --------------------------------------------------------------------------------
 
-  Merge try_merge(std::span<const size_t> kernels) {
-    ++tried_;
-    Cost apart;  // sums over the kernels
-    double most_instances = 0;
+  // These kernels as one whose price is not asked yet, or why there is none.
+  Merge propose(std::span<const size_t> kernels) const {
     for (const size_t k : kernels) {
       const Candidate& kernel = kernels_[k];
       if (kernel.refusal) return {{}, kernel.refusal, {}, 0};
       for (const size_t other : kernels)
         if (packs(kernel, kernels_[other])) return {{}, &reasons::kPacked, {}, 0};
-      apart.seconds += kernel.cost.seconds;
-      apart.flops += kernel.cost.flops;
-      most_instances = std::max(most_instances, kernel.cost.instances);
     }
     if (!kernels_.between(kernels).empty()) return {{}, &reasons::kCycle, {}, 0};
     Candidate merged = kernels_.united(kernels);
@@ -477,6 +517,26 @@ class Search {
       return {{}, &reasons::kManyTensors, {}, 0};
     if (!inlines_within_bounds(forms_, merged.fusion.nodes))
       return {{}, &reasons::kInlinedSize, {}, 0};
+    Merge out;
+    out.merged = std::move(merged);
+    return out;
+  }
+
+  Merge try_merge(std::span<const size_t> kernels) { return judge(kernels, propose(kernels)); }
+
+  // What `proposed` saves against these kernels.
+  Merge judge(std::span<const size_t> kernels, Merge proposed) {
+    ++tried_;
+    if (!proposed.merged) return proposed;
+    Candidate& merged = *proposed.merged;
+    Cost apart;  // the sums of all
+    double most_instances = 0;
+    for (const size_t k : kernels) {
+      const Candidate& kernel = kernels_[k];
+      apart.seconds += kernel.cost.seconds;
+      apart.flops += kernel.cost.flops;
+      most_instances = std::max(most_instances, kernel.cost.instances);
+    }
     std::string detail;
     measure(merged, &detail);
     if (merged.refusal) return {{}, merged.refusal, detail, 0};
@@ -576,10 +636,10 @@ class Search {
     }
   }
 
-  // Tries two kernels as one or, if one needs the other through a few more, all of these as one.
-  Merge try_pair(Pair pair, std::vector<size_t>& tried) {
+  // Two kernels as one, as proposed; where one needs the other through a few more, with these.
+  Merge judge_pair(Pair pair, Merge proposed, std::vector<size_t>& tried) {
     tried = {pair.first, pair.second};
-    Merge merge = try_merge(tried);
+    Merge merge = judge(tried, std::move(proposed));
     if (merge.refusal != &reasons::kCycle) return merge;
     const std::vector<size_t> between = kernels_.between(tried);
     if (between.empty() || between.size() > kMostBetween) return merge;
@@ -589,81 +649,76 @@ class Search {
     return all.merged ? std::move(all) : std::move(merge);
   }
 
-  // Merges wait in the order of what they save for each kernel that disappears. Among equals, the
-  // oldest kernels come first.
-  void merge_all() {
-    // A cascade rounds its sums at other places than the graph says.
+  // What every order of merges begins with.
+  void consider_all() {
+    // A cascade rounds its sums in another way than the graph says.
     if (options_.precision != Precision::Strict) {
       for (const std::vector<NodeId>& group : groups_) unite(kernels_, group);
       merge_cascades();
     }
-    // The negated saving of a merge, and its kernels.
-    using Rank = std::pair<double, std::vector<size_t>>;
-    std::map<Rank, std::optional<Candidate>> waiting;  // nullopt: not priced yet
-    std::map<Pair, double> savings;
-    const auto rank = [&](Pair pair, double saving, std::vector<size_t> tried) {
-      saving /= static_cast<double>(tried.size() - 1);
-      if (!kernels_.reads(pair.second, pair.first) && !kernels_.reads(pair.first, pair.second))
-        saving *= siblings_;
-      return Rank{-saving, std::move(tried)};
-    };
-    const auto consider = [&](Pair pair) {
+    std::vector<Pair> pairs;
+    for (size_t k = 0; k < kernels_.size(); ++k) {
+      if (!kernels_.alive(k)) continue;
+      for (size_t other : kernels_.neighbours(k))
+        if (other < k) pairs.emplace_back(other, k);
+      if (pairs.size() < kPairsAtOnce) continue;
+      consider(pairs);
+      pairs.clear();
+    }
+    consider(pairs);
+  }
+
+  // Their prices are found together, on all cores.
+  void consider(std::span<const Pair> pairs) {
+    std::vector<Merge> proposed;
+    std::vector<Fusion> asked;
+    for (const auto& [first, second] : pairs) {
+      proposed.push_back(propose(std::array{first, second}));
+      const auto& merged = proposed.back().merged;
+      if (merged && has_price(*merged)) asked.push_back(merged->fusion);
+    }
+    prices_.find_all(asked);
+    for (size_t i = 0; i < pairs.size(); ++i) {
       std::vector<size_t> tried;
-      Merge merge = try_pair(pair, tried);
+      Merge merge = judge_pair(pairs[i], std::move(proposed[i]), tried);
       if (!merge.merged) {
-        refused_.emplace(pair, std::move(merge));
-        return;
-      }
-      savings[pair] = merge.saving;
-      waiting.emplace(rank(pair, merge.saving, std::move(tried)), *std::move(merge.merged));
-    };
-    // A kernel that was merged of `parts` saves, together with another kernel, at most what the
-    // parts saved with it. It is therefore priced only when no other merge saves more; of many
-    // equal kernels, few are priced. If a part was refused, it may fit together with the others
-    // (for example if these stood between), unless it was refused because axes differ.
-    const auto consider_again = [&](size_t other, size_t merged, std::span<const size_t> parts) {
-      const Pair pair{other, merged};
-      const bool siblings = !kernels_.reads(merged, other) && !kernels_.reads(other, merged);
-      double most = 0;
-      size_t saved = 0, refused = 0;
-      const Merge* differs = nullptr;
-      for (const size_t part : parts) {
-        const Pair before = std::minmax(part, other);
-        if (const auto known = savings.find(before); known != savings.end()) {
-          most += known->second;
-          ++saved;
-        } else if (const auto verdict = refused_.find(before); verdict != refused_.end()) {
-          const bool by_axes = verdict->second.refusal == &reasons::kDifferentDomain;
-          if (by_axes) differs = &verdict->second;
-          refused += !by_axes;
-        }
-      }
-      if (saved > 0 && (siblings || refused == 0)) {
-        savings[pair] = most;
-        waiting.emplace(rank(pair, most, {other, merged}), std::nullopt);
-      } else if (siblings && differs && saved + refused == 0) {
-        refused_.emplace(pair, *differs);
-      } else {
-        consider(pair);
-      }
-    };
-    for (size_t k = 0; k < kernels_.size(); ++k)
-      if (kernels_.alive(k))
-        for (size_t other : kernels_.neighbours(k))
-          if (other < k) consider({other, k});
-    while (!waiting.empty()) {
-      auto best = waiting.extract(waiting.begin());
-      const std::vector<size_t>& kernels = best.key().second;
-      // Since this merge was tried, other merges may have taken one of its kernels or closed a
-      // cycle.
-      if (!std::ranges::all_of(kernels, [&](size_t k) { return kernels_.alive(k); })) continue;
-      if (!best.mapped() || !kernels_.between(kernels).empty()) {
-        if (kernels.size() == 2) consider({kernels[0], kernels[1]});
+        refused_.emplace(pairs[i], std::move(merge));
         continue;
       }
-      const size_t k = kernels_.replace(kernels, *std::move(best.mapped()));
-      for (size_t other : kernels_.neighbours(k)) consider_again(other, k, kernels);
+      savings_[pairs[i]] = merge.saving;
+      found_.push_back({pairs[i], merge.saving, std::move(tried), std::move(merge.merged)});
     }
+  }
+
+  // What a kernel that was just merged of `parts` saves with another one is at most what these
+  // saved with it, so that it is priced only when nothing else saves more: of many kernels that
+  // are alike, few are. A part that was refused may fit together with the others, for example if
+  // these stood between, but axes that differ still do.
+  bool has_bound(Pair pair, std::span<const size_t> parts) {
+    const auto [other, merged] = pair;
+    const bool siblings = !kernels_.reads(merged, other) && !kernels_.reads(other, merged);
+    double most = 0;
+    size_t saved = 0, refused = 0;
+    const Merge* differs = nullptr;
+    for (const size_t part : parts) {
+      const Pair before = std::minmax(part, other);
+      if (const auto known = savings_.find(before); known != savings_.end()) {
+        most += known->second;
+        ++saved;
+      } else if (const auto verdict = refused_.find(before); verdict != refused_.end()) {
+        const bool by_axes = verdict->second.refusal == &reasons::kDifferentDomain;
+        if (by_axes) differs = &verdict->second;
+        refused += !by_axes;
+      }
+    }
+    if (saved > 0 && (siblings || refused == 0)) {
+      savings_[pair] = most;
+      found_.push_back({pair, most, {other, merged}, std::nullopt});
+      return true;
+    }
+    if (!siblings || !differs || saved + refused > 0) return false;
+    refused_.emplace(pair, *differs);
+    return true;
   }
 
   // --- Reasons --------------------------------------------------------------------------------
@@ -722,16 +777,16 @@ class Search {
   const PartitionOptions& options_;
   std::vector<bool> live_;
   Prices& prices_;
-  double siblings_;
   size_t tried_ = 0;
   // Of a node: the most collectives on a way to it, and how many come before the first one that
   // needs it. Both are empty without a mesh.
   std::vector<uint32_t> exchanges_, needed_at_;
   std::vector<std::vector<NodeId>> groups_;  // roots of each kernel that computes values again
   KernelGraph kernels_;
-  std::map<Pair, Merge> refused_;  // verdicts on neighbours that remain apart
-  // By root: the verdict on the first cascade in which it was tried.
-  std::map<NodeId, Merge> refused_cascades_;
+  std::vector<Found> found_;                  // worth merging, not ranked yet
+  std::map<Pair, double> savings_;            // of those that are worth merging, at most
+  std::map<Pair, Merge> refused_;             // verdicts on neighbours that stay separate
+  std::map<NodeId, Merge> refused_cascades_;  // by root: of the first cascade in which it was tried
 };
 
 std::string node_text(const Graph& graph, NodeId node) {
@@ -746,10 +801,11 @@ std::string node_text(const Graph& graph, NodeId node) {
 Partition partition(const LoopForms& forms, const Target& target, const PartitionOptions& options) {
   const std::vector<bool> relaxed = relaxed_nodes(forms.graph(), options.precision);
   Prices prices(forms, target, relaxed);
-  Search later(forms, target, options, prices, kSiblingsLater);
-  Search first(forms, target, options, prices, kSiblingsFirst);
-  later.run();
-  first.run();
+  Search first(forms, target, options, prices);
+  Search later = first;
+  parallel_for(2, [&](size_t i) {
+    i == 0 ? first.merge_all(kSiblingsFirst) : later.merge_all(kSiblingsLater);
+  });
   Partition out = (first.seconds() < later.seconds() ? first : later).result();
   out.priced = prices.looked_at();
   return out;

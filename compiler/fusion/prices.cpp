@@ -9,6 +9,7 @@
 #include "compiler/loops/build.h"
 #include "compiler/loops/rules/rules.h"
 #include "ir/support/hash.h"
+#include "ir/support/parallel.h"
 
 namespace braze {
 
@@ -110,19 +111,49 @@ Prices::Key Prices::key_of(const Fusion& fusion, const std::vector<NodeId>& node
   return key;
 }
 
-Price Prices::of(const Fusion& fusion) {
-  const std::vector<NodeId> nodes = ordered(fusion);
-  const auto place = [&](NodeId node) {
-    return NodeId(static_cast<size_t>(std::ranges::find(nodes, node) - nodes.begin()));
-  };
+Prices::Asked Prices::ask(const Fusion& fusion) {
+  const std::lock_guard lock(mutex_);
+  std::vector<NodeId> nodes = ordered(fusion);
   const auto [known, added] = known_.try_emplace(key_of(fusion, nodes));
-  Price& price = known->second;
-  if (added) {
+  return {&known->second, std::move(nodes), added};
+}
+
+void Prices::answer(const Asked& asked, const Fusion& fusion) {
+  const auto place = [&](NodeId node) {
+    return NodeId(static_cast<size_t>(std::ranges::find(asked.nodes, node) - asked.nodes.begin()));
+  };
+  Price price;
+  std::exception_ptr error;
+  try {
     price = find(fusion);
     if (price.refusal) price.first = place(price.first), price.second = place(price.second);
+  } catch (...) {
+    error = std::current_exception();
   }
-  if (!price.refusal) return price;
-  return {price.refusal, nodes[price.first.index], nodes[price.second.index], {}, price.why};
+  const std::lock_guard lock(mutex_);
+  *asked.known = {price, error, true};
+  found_.notify_all();
+}
+
+Price Prices::of(const Fusion& fusion) {
+  const Asked asked = ask(fusion);
+  if (asked.first) answer(asked, fusion);
+  std::unique_lock lock(mutex_);
+  found_.wait(lock, [&] { return asked.known->found; });
+  if (asked.known->error) std::rethrow_exception(asked.known->error);
+  Price price = asked.known->price;
+  if (price.refusal) {
+    price.first = asked.nodes[price.first.index];
+    price.second = asked.nodes[price.second.index];
+  }
+  return price;
+}
+
+void Prices::find_all(std::span<const Fusion> fusions) {
+  std::vector<std::pair<Asked, const Fusion*>> unknown;
+  for (const Fusion& fusion : fusions)
+    if (Asked asked = ask(fusion); asked.first) unknown.emplace_back(std::move(asked), &fusion);
+  parallel_for(unknown.size(), [&](size_t i) { answer(unknown[i].first, *unknown[i].second); });
 }
 
 // Whether a factor of a dot, or the operand of a reduction, is made from another dot's sums.
@@ -147,7 +178,7 @@ Price Prices::find(const Fusion& fusion) const {
     if (!is_cascade(fusion)) return price;
     const auto by_tree = estimate_by_tree(forms_, fusion, target_, relaxed_);
     if (const auto* cost = std::get_if<Cost>(&by_tree)) return {.cost = *cost};
-    price.why = std::get<Refusal>(by_tree).why;
+    price.by_tree = std::get<Refusal>(by_tree).code;
     return price;
   }
   // If one loop cannot walk the axes of all scans, these are not one kernel.

@@ -1,16 +1,21 @@
 // prices.h — the costs of kernels. Equal kernels are priced once.
 //
-// Layers that repeat make kernels that differ only in their nodes. A price is kept for each
-// structure (ops, types and edges); structures are compared as a whole.
+// Layers that repeat make kernels that differ only in their nodes. A price is kept by structure:
+// ops, types and edges, which are compared as a whole. It says nothing that names would change, so
+// that it does not matter which of several equal kernels was priced. Threads share prices.
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <map>
+#include <mutex>
+#include <span>
 #include <vector>
 
 #include "compiler/fusion/cost.h"
 #include "compiler/fusion/fusion.h"
 #include "compiler/fusion/inliner.h"
+#include "ir/support/condition_variable.h"
 #include "ir/target/target.h"
 
 namespace braze {
@@ -20,7 +25,7 @@ struct Price {
   const Code* refusal = nullptr;
   NodeId first = {}, second = {};
   Cost cost = {};
-  std::string why = {};  ///< the reason that the loop tree gave
+  const Code* by_tree = nullptr;  ///< why no loop tree serves it either, if one was tried
 };
 
 class Prices {
@@ -31,12 +36,27 @@ class Prices {
 
   /// The price of a Fusion that has outputs.
   Price of(const Fusion& fusion);
+  /// Finds the prices of these that nobody has asked for yet, on all cores.
+  void find_all(std::span<const Fusion> fusions);
   /// The number of kernels whose cost was computed.
   size_t looked_at() const { return known_.size(); }
 
  private:
   using Key = std::vector<uint32_t>;
+  // Prices name nodes by their place in the order that `ordered` gives.
+  struct Known {
+    Price price;
+    std::exception_ptr error;
+    bool found = false;  // else some thread is about to find it
+  };
+  struct Asked {
+    Known* known;
+    std::vector<NodeId> nodes;  // in that order
+    bool first;                 // nobody asked before
+  };
 
+  Asked ask(const Fusion& fusion);
+  void answer(const Asked& asked, const Fusion& fusion);
   void number_nodes();
   std::vector<NodeId> ordered(const Fusion& fusion);
   Key key_of(const Fusion& fusion, const std::vector<NodeId>& nodes);
@@ -47,12 +67,13 @@ class Prices {
   const Graph& graph_;
   const Target& target_;
   const std::vector<bool>& relaxed_;
-  std::vector<uint32_t> computed_;  // of a node: a number for its op, attributes and type
-  std::vector<uint32_t> loaded_;    // of a node: a number for its type
-  std::vector<uint64_t> made_;      // of a node in the present Fusion: a hash of how it is made
-  std::vector<uint32_t> place_;     // of a node: its position in the order of that Fusion
-  // Prices name nodes by their position in that order.
-  std::map<Key, Price> known_;
+  std::vector<uint32_t> computed_;  // of a node: the number of its op, attributes and type
+  std::vector<uint32_t> loaded_;    // of a node: the number of its type
+  std::mutex mutex_;                // for what stands below
+  ConditionVariable found_;         // one more
+  std::vector<uint64_t> made_;      // of a node in the Fusion at hand: a hash of how it is made
+  std::vector<uint32_t> place_;     // of a node: where it stands in the order of that Fusion
+  std::map<Key, Known> known_;
 };
 
 }  // namespace braze

@@ -26,14 +26,19 @@ Expr make_constant(int64_t value) {
   return make(std::move(n));
 }
 
-/// A constant. Small constants, which are the most frequent operands, are made once and never
-/// freed.
+/// The constants that most operands are. They are made once and never freed, so nobody counts their
+/// users: threads that compile at the same time would wait for each other's counts.
 const Expr& constant(int64_t value, Expr& storage) {
   constexpr int64_t kFirst = -64;
   constexpr int64_t kLast = 1024;
   static const auto& cache = *[] {
+    auto* owners = new std::vector<Expr>;
     auto* all = new std::vector<Expr>;
-    for (int64_t v = kFirst; v <= kLast; ++v) all->push_back(make_constant(v));
+    for (int64_t v = kFirst; v <= kLast; ++v) {
+      owners->push_back(make_constant(v));
+      const std::shared_ptr<const Node> nobody;
+      all->push_back(ExprBuilder::wrap({nobody, &node(owners->back())}));
+    }
     return all;
   }();
   if (kFirst <= value && value <= kLast) return cache[static_cast<size_t>(value - kFirst)];

@@ -10,6 +10,7 @@
 #include "compiler/fusion/partition.h"
 #include "compiler/fusion/reasons.h"
 #include "compiler/passes/split_concats.h"
+#include "ir/program/text.h"
 #include "ir/support/text.h"
 #include "tests/compiler/run.h"
 #include "tests/fuzz/generator.h"
@@ -247,6 +248,20 @@ TEST(Repeated, LayersAreCompiledOnce) {
   EXPECT_LT(sixteen->artifacts.size(), launches(*sixteen));
   const Graph graph = layers(4);
   EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), cpu));
+}
+
+// All cores make kernels at the same time, and one after the other if somebody looks on.
+TEST(Repeated, WhoLooksOnChangesNothing) {
+  CompileOptions watched;
+  watched.observer = [](const CompilePhase&) {};
+  for (const char* device : {"cpu", "sim:sm_80", "sim:sm_90"}) {
+    const Target target = Device(device).target();
+    const Program alone = compile(layers(6), target), seen = compile(layers(6), target, watched);
+    EXPECT_EQ(to_text(alone), to_text(seen)) << device;
+    ASSERT_EQ(alone.artifacts.size(), seen.artifacts.size());
+    for (size_t i = 0; i < seen.artifacts.size(); ++i)
+      EXPECT_EQ(alone.artifacts[i].code, seen.artifacts[i].code) << device;
+  }
 }
 
 TEST(Repeated, ChainsOfOneOpShareTheirCode) {

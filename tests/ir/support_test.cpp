@@ -9,6 +9,7 @@
 #include "ir/support/env.h"
 #include "ir/support/hash.h"
 #include "ir/support/ids.h"
+#include "ir/support/parallel.h"
 #include "ir/support/shell.h"
 #include "ir/support/text.h"
 
@@ -146,6 +147,26 @@ TEST(Env, NamesAreUnique) {
   for (const EnvVariable& variable : env_variables()) {
     EXPECT_TRUE(names.insert(variable.name).second) << variable.name;
     EXPECT_FALSE(variable.meaning.empty());
+  }
+}
+
+TEST(Parallel, DoesEverythingOnce) {
+  for (const unsigned threads : {1u, 2u, 16u}) {
+    std::vector<int> done(1000);
+    parallel_for(done.size(), threads, [&](size_t i) { ++done[i]; });
+    EXPECT_EQ(done, std::vector<int>(1000, 1)) << threads;
+  }
+  parallel_for(0, [](size_t) { FAIL(); });
+}
+
+TEST(Parallel, TheErrorIsThatOfTheFirst) {
+  for (int attempt = 0; attempt < 50; ++attempt) {
+    const Error error = error_of([] {
+      parallel_for(64, 8, [](size_t i) {
+        if (i % 7 == 5) fail(kTestCode, std::to_string(i));
+      });
+    });
+    EXPECT_EQ(error.message(), "5");
   }
 }
 
