@@ -1,5 +1,6 @@
 #include "compiler/passes/share_divisors.h"
 
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -19,14 +20,20 @@ std::optional<NodeId> multiplied(const Rewriting& step) {
   const auto* map = step.node.as<MapOp>();
   if (!map || map->op != ElementwiseOp::div || step.node.type.dtype != DType::F32)
     return std::nullopt;
+  if (splat(graph, step.operands[0])) return std::nullopt;
+  const SourceLocation where = step.node.location;
+  if (const auto number = splat(graph, step.operands[1])) {
+    const auto reciprocal = static_cast<float>(1 / *number);
+    if (!std::isnormal(reciprocal)) return std::nullopt;
+    const NodeId factor = build::scalar(graph, DType::F32, reciprocal, where);
+    return build::map(graph, ElementwiseOp::mul, {step.operands[0], factor}, where);
+  }
   const Node divisor = graph[step.operands[1]];  // a copy: nodes are added below
   const auto* broadcast = divisor.as<BroadcastOp>();
-  if (!broadcast || splat(graph, step.operands[0]) || splat(graph, step.operands[1]))
-    return std::nullopt;
+  if (!broadcast) return std::nullopt;
   const NodeId shared = divisor.operands[0];
   const auto elements = [&](const TensorType& type) { return type.shape.numel().range().max; };
   if (elements(graph[shared].type) > elements(divisor.type) / kManySharers) return std::nullopt;
-  const SourceLocation where = step.node.location;
   // The reciprocal is taken of the divisors as they were computed, before a reshape gave them axes
   // of one element.
   const Node source = graph[shared];

@@ -7,9 +7,10 @@
 namespace braze {
 
 /// The graph in which a quotient that is only summed, and whose divisor is broadcast to many
-/// elements, becomes a product with the reciprocal: one division serves all these elements. The
-/// product has one more rounding than the quotient, and is infinite where the reciprocal of a
-/// subnormal divisor is. Under strict precision the graph stays as it is.
+/// elements, becomes a product with the reciprocal: one division serves all these elements, and none
+/// is needed if the divisor is a constant. The product has one more rounding than the quotient, and
+/// is infinite where the reciprocal of a subnormal divisor is. Under strict precision the graph
+/// stays as it is.
 Graph share_divisors(const Graph& graph, Precision precision);
 
 }  // namespace braze
