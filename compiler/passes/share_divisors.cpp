@@ -15,6 +15,12 @@ namespace {
 // The least number of elements that have to share a divisor.
 constexpr int64_t kManySharers = 16;
 
+// Whether a value is made by a reduction of many terms, beside which a division costs nothing.
+bool is_reduction(const Graph& graph, NodeId id) {
+  while (graph[id].as<ReshapeOp>()) id = graph[id].operands[0];
+  return graph[id].as<ReduceOp>();
+}
+
 std::optional<NodeId> multiplied(const Rewriting& step) {
   Graph& graph = step.result;
   const auto* map = step.node.as<MapOp>();
@@ -24,7 +30,7 @@ std::optional<NodeId> multiplied(const Rewriting& step) {
   const SourceLocation where = step.node.location;
   if (const auto number = splat(graph, step.operands[1])) {
     const auto reciprocal = static_cast<float>(1 / *number);
-    if (!std::isnormal(reciprocal)) return std::nullopt;
+    if (!std::isnormal(reciprocal) || is_reduction(graph, step.operands[0])) return std::nullopt;
     const NodeId factor = build::scalar(graph, DType::F32, reciprocal, where);
     return build::map(graph, ElementwiseOp::mul, {step.operands[0], factor}, where);
   }

@@ -1,7 +1,9 @@
 #include "compiler/planning/updates.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <ranges>
 
 #include "compiler/loops/build.h"
 #include "compiler/loops/rules/rules.h"
@@ -14,9 +16,13 @@ class Decision {
  public:
   Decision(const LoopForms& forms, const std::vector<PlacedFusion>& fusions, const Target& target)
       : forms_(forms), graph_(forms.graph()), fusions_(fusions), target_(target) {
-    for (size_t k = 0; k < fusions.size(); ++k)
+    for (size_t k = 0; k < fusions.size(); ++k) {
       for (NodeId output : fusions[k].fusion.outputs) writer_[output] = k;
+      for (NodeId input : fusions[k].fusion.inputs) readers_[input].push_back(k);
+    }
     updates_.aliases.resize(fusions.size());
+    loads_.resize(fusions.size());
+    before_.resize(fusions.size());
   }
 
   Updates run() {
@@ -37,73 +43,95 @@ class Decision {
     if (reads(writer, input) &&
         (!elementwise(writer, input, output) || !can_overwrite(writer, input, output)))
       return false;
-    const size_t before = updates_.orders.size();
-    for (size_t k = 0; k < fusions_.size(); ++k) {
-      if (k == writer || !reads(k, input)) continue;
-      if (depends(k, writer)) {
-        updates_.orders.resize(before);
-        return false;
+    const auto readers = readers_.find(input);
+    if (readers != readers_.end()) {
+      const auto other = [&](size_t k) { return k != writer; };
+      for (const size_t k : readers->second | std::views::filter(other))
+        if (depends(k, writer)) return false;
+      for (const size_t k : readers->second | std::views::filter(other)) {
+        updates_.orders.emplace_back(k, writer);
+        before_[writer].push_back(k);
       }
-      updates_.orders.emplace_back(k, writer);
     }
     if (reads(writer, input)) updates_.aliases[writer].emplace(input, output);
     return true;
   }
 
   bool reads(size_t k, NodeId node) const {
-    const auto& inputs = fusions_[k].fusion.inputs;
-    return std::find(inputs.begin(), inputs.end(), node) != inputs.end();
+    const auto readers = readers_.find(node);
+    return readers != readers_.end() && std::ranges::binary_search(readers->second, k);
   }
 
   // Whether Fusion `later` needs a value of `earlier`, or must wait for it.
   bool depends(size_t later, size_t earlier) const {
     std::vector<size_t> open{later};
-    std::set<size_t> seen;
+    std::vector<bool> seen(fusions_.size());
     while (!open.empty()) {
       const size_t k = open.back();
       open.pop_back();
       if (k == earlier) return true;
-      if (!seen.insert(k).second) continue;
+      if (seen[k]) continue;
+      seen[k] = true;
       for (const auto* needed : {&fusions_[k].fusion.inputs, &fusions_[k].fusion.after})
         for (NodeId value : *needed)
           if (const auto found = writer_.find(value); found != writer_.end())
             open.push_back(found->second);
-      for (const auto& [reader, writer] : updates_.orders)
-        if (writer == k) open.push_back(reader);
+      open.insert(open.end(), before_[k].begin(), before_[k].end());
     }
     return false;
+  }
+
+  // What the tasks of a pass load.
+  struct Loads {
+    std::vector<MemoryAccess> reduces;
+    std::vector<std::vector<MemoryAccess>> stores;
+    std::optional<std::vector<MemoryAccess>> start;  // of a placed reduction
+  };
+  const std::vector<Loads>& loads_of(size_t k) {
+    std::vector<Loads>& out = loads_[k];
+    if (!out.empty()) return out;
+    const auto& [fusion, space] = fusions_[k];
+    const auto loads = [&](const SpaceTask& task) { return trace(forms_, fusion, task).loads; };
+    for (size_t p = 0; p < space.passes.size(); ++p) {
+      const Pass& pass = space.passes[p];
+      Loads& of_pass = out.emplace_back();
+      for (const SpaceTask& task : pass.reduces)
+        std::ranges::move(loads(task), std::back_inserter(of_pass.reduces));
+      for (const SpaceTask& task : pass.stores) of_pass.stores.push_back(loads(task));
+      if (space.placed && space.placed->pass == p)
+        of_pass.start = loads(start_of(forms_, pass.reduces.front()));
+    }
+    return out;
   }
 
   // Whether the kernel reads the input only in the pass that writes the output, and there only at
   // the index of the store. A placed reduction may also read it before that pass, as the value with
   // which it begins.
-  bool elementwise(size_t k, NodeId input, NodeId output) const {
-    const PlacedFusion& placed_fusion = fusions_[k];
-    const auto loads_elsewhere = [&](const SpaceTask& task, const Expr* stored) {
-      const auto loads = trace(forms_, placed_fusion.fusion, task).loads;
-      return std::any_of(loads.begin(), loads.end(), [&](const MemoryAccess& load) {
+  bool elementwise(size_t k, NodeId input, NodeId output) {
+    const auto elsewhere = [&](const std::vector<MemoryAccess>& loads, const Expr* stored) {
+      return std::ranges::any_of(loads, [&](const MemoryAccess& load) {
         return load.node == input &&
                !(stored && linear_offset(load.at, graph_[input].type.shape) == *stored);
       });
     };
     bool written = false;
-    std::optional<SpaceTask> start;
-    for (const Pass& pass : placed_fusion.space.passes) {
-      const auto store = std::find_if(pass.stores.begin(), pass.stores.end(),
-                                      [&](const SpaceTask& t) { return t.node == output; });
-      std::optional<Expr> stored;
-      if (store != pass.stores.end()) stored = linear_offset(store->at, graph_[output].type.shape);
-      const auto& placed = placed_fusion.space.placed;
-      if (placed && &pass == &placed_fusion.space.passes[placed->pass]) {
+    const std::vector<MemoryAccess>* start = nullptr;
+    const std::vector<Loads>& loads = loads_of(k);
+    for (size_t p = 0; p < loads.size(); ++p) {
+      const Pass& pass = fusions_[k].space.passes[p];
+      const auto store = std::ranges::find(pass.stores, output, &SpaceTask::node);
+      std::optional<Expr> offset;
+      if (store != pass.stores.end()) offset = linear_offset(store->at, graph_[output].type.shape);
+      const Expr* const stored = offset ? &*offset : nullptr;
+      if (loads[p].start) {
         if (written) return false;
-        start = start_of(forms_, pass.reduces.front());
+        start = &*loads[p].start;
       }
-      if (start && stored && loads_elsewhere(*start, &*stored)) return false;
+      if (start && stored && elsewhere(*start, stored)) return false;
       written = written || stored;
-      for (const SpaceTask& task : pass.reduces)
-        if (loads_elsewhere(task, nullptr)) return false;
-      for (const SpaceTask& task : pass.stores)
-        if (loads_elsewhere(task, stored ? &*stored : nullptr)) return false;
+      if (elsewhere(loads[p].reduces, nullptr)) return false;
+      for (const auto& of_store : loads[p].stores)
+        if (elsewhere(of_store, stored)) return false;
     }
     return written;
   }
@@ -123,6 +151,9 @@ class Decision {
   const std::vector<PlacedFusion>& fusions_;
   const Target& target_;
   std::map<NodeId, size_t> writer_;
+  std::map<NodeId, std::vector<size_t>> readers_;  // of an input, in order
+  std::vector<std::vector<Loads>> loads_;          // by fusion and pass
+  std::vector<std::vector<size_t>> before_;        // fusions that must run first, beside makers
   Updates updates_;
 };
 
