@@ -54,19 +54,20 @@ bool takes_chunks(bool one_pass, int64_t instances, int64_t per_instance, const 
          per_instance >= 2 * kChunkElements;
 }
 // `units`: what cannot be cut further, of the whole.
-int64_t count_chunks(int64_t instances, int64_t per_instance, int64_t units, const Target& target) {
+int64_t count_chunks(int64_t instances, int64_t per_instance, int64_t units, const Target& target,
+                     int64_t most = kMostChunks) {
   const int64_t wanted = ceil_power_of_two(8 * target.cores / std::max<int64_t>(instances, 1));
-  return floor_power_of_two(std::min({wanted, kMostChunks, per_instance / kChunkElements, units}));
+  return floor_power_of_two(std::min({wanted, most, per_instance / kChunkElements, units}));
 }
 void chunk_walk(Scheduled& out, const ReductionNest& nest, size_t walks, int64_t instances,
                 int64_t per_instance, int64_t turn, const Target& target,
-                int64_t threads = kMostThreads) {
+                int64_t threads = kMostThreads, int64_t most = kMostChunks) {
   if (!takes_chunks(nest.begins_with_walk && walks == 1, instances, per_instance, target, threads))
     return;
   const size_t outermost = nest.walks[0].axes[0];
   const bool cut = count_loops(out.tree, out.tree.axes[outermost].name) > 1;
   const int64_t units = ceil_divide(planned_extent(out.tree, outermost), cut ? turn : 1);
-  const int64_t chunks = count_chunks(instances, per_instance, units, target);
+  const int64_t chunks = count_chunks(instances, per_instance, units, target, most);
   if (chunks > 1) chunk_by_phase(out, out.tree.axes[outermost].name, chunks);
 }
 
@@ -482,7 +483,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, WalkFacts facts, si
       ceil_power_of_two(ceil_divide(target.cores * kMultiprocessorThreads, threads));
   // Columns that are walked several times are not cut into chunks, so that larger blocks of fewer
   // columns fill the machine, as long as a row of a block is a memory line.
-  const int64_t most = facts.one_pass ? kBlockThreads : 2 * kBlockThreads;
+  const int64_t most = facts.one_pass && !follows ? kBlockThreads : 2 * kBlockThreads;
   const int64_t warps = std::min({most / kWarpThreads, ceil_power_of_two(facts.length), filling});
   int64_t across = std::min(warps == filling ? most / warps : kWarpThreads,
                             ceil_power_of_two(ceil_divide(extent, vector)));
@@ -513,8 +514,10 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, WalkFacts facts, si
   deal_lines(out, lines, {{lane, across * vector}});
   if (tile > 1) cut_walks(out, along, tile);
   const size_t left = nest.walks.size() - merge_walks(out, along, means);
+  // A thread combines means of few chunks, because it keeps several numbers of each.
+  constexpr int64_t kMeansOfThread = 8;
   chunk_walk(out, nest, left, instances, facts.elements * across * vector, tile, target,
-             across * rows);
+             across * rows, follows ? std::min(kMeansOfThread * rows, kMostChunks) : kMostChunks);
   if (tile > 1) part_walks(out, along, tile);
   if (out.tree.phases.size() > 1) {
     // Threads that were on rows reduce the totals of the chunks.
