@@ -10,7 +10,7 @@ static MPI_Comm notes = MPI_COMM_NULL, parcels = MPI_COMM_NULL;
 static int began = 0;
 static void (*at_end)(void) = NULL;
 
-/* MPI ends by deleting the attributes of MPI_COMM_SELF. */
+/* When MPI ends, it first deletes the attributes of MPI_COMM_SELF, and so calls this. */
 static int delete_attribute(MPI_Comm comm, int key, void* value, void* state) {
   (void)comm, (void)key, (void)value, (void)state;
   if (at_end) at_end();
