@@ -181,7 +181,7 @@ class PhaseViewers {
     if (error) fail_dump(folder_, error.message());
   }
 
-  /// Whether somebody looks on. The steps then follow each other in order.
+  /// Whether somebody observes the compilation. If so, its steps run one after the other.
   bool any() const { return observer_ || debug_ > 0 || !folder_.empty(); }
 
   void show(const CompilePhase& phase) {
@@ -327,14 +327,14 @@ Launches launches_of(const LoopForms& forms, std::vector<CompiledFusion>& compil
   return out;
 }
 
-// Of all values of a kernel: code grows with them.
+// The number of elements of all values of a kernel. The size of its code grows with it.
 int64_t count_elements(const Kernel& kernel) {
   int64_t out = 0;
   for (const Value& value : kernel.values) out += value.type.count();
   return out;
 }
 
-// Makes code for all launches on all cores, once for those whose kernels are equal.
+// Makes code for all launches, on all cores. Launches whose kernels are equal get the same code.
 void generate_all(std::vector<CompiledFusion>& compiled, const Launches& launches,
                   const Target& target, const CompileOptions& options) {
   std::unordered_map<std::string_view, std::vector<size_t>> kernels_of;
@@ -345,7 +345,7 @@ void generate_all(std::vector<CompiledFusion>& compiled, const Launches& launche
     if (equal.empty()) distinct.push_back(&equal);
     equal.push_back(launches.members[n].front());
   }
-  // Long code first, so that no core waits for one that began late.
+  // Long code is made first, so that at the end no core has to wait for it.
   std::ranges::stable_sort(distinct, std::greater(), [&](const std::vector<size_t>* equal) {
     return count_elements(compiled[equal->front()].kernel);
   });

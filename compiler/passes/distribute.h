@@ -42,8 +42,8 @@ struct Distributed {
   std::vector<Sharding> inputs = {}, outputs = {};
   std::vector<InsertedCollective> collectives = {};
 
-  /// One line for each collective, with its reason, bytes and, by the target, the time that it
-  /// would take alone; empty if there is none.
+  /// One line for each collective: its reason, its bytes, and the time that it would take alone on
+  /// the target. It is empty if there is no collective.
   std::string explanation(const Target& target) const;
 };
 

@@ -15,7 +15,8 @@ namespace {
 // The least number of elements that have to share a divisor.
 constexpr int64_t kManySharers = 16;
 
-// Whether a value is made by a reduction of many terms, beside which a division costs nothing.
+// Whether a value is the result of a reduction. Compared with its many terms, a division costs
+// nothing.
 bool is_reduction(const Graph& graph, NodeId id) {
   while (graph[id].as<ReshapeOp>()) id = graph[id].operands[0];
   return graph[id].as<ReduceOp>();

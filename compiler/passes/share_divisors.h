@@ -1,4 +1,4 @@
-// share_divisors.h — quotients whose divisor many elements share become products.
+// share_divisors.h — turns quotients into products if many elements share the divisor.
 #pragma once
 
 #include "ir/graph/graph.h"
@@ -6,11 +6,11 @@
 
 namespace braze {
 
-/// The graph in which a quotient that is only summed, and whose divisor is broadcast to many
-/// elements, becomes a product with the reciprocal: one division serves all these elements, and none
-/// is needed if the divisor is a constant. The product has one more rounding than the quotient, and
-/// is infinite where the reciprocal of a subnormal divisor is. Under strict precision the graph
-/// stays as it is.
+/// The graph with products instead of some quotients. It changes a quotient that is only summed,
+/// and whose divisor is broadcast to many elements. The product is with the reciprocal, so one
+/// division serves all these elements. If the divisor is a constant, no division is needed. The
+/// product has one more rounding than the quotient, and it is infinite if the reciprocal of a
+/// subnormal divisor is. With strict precision the graph stays as it is.
 Graph share_divisors(const Graph& graph, Precision precision);
 
 }  // namespace braze

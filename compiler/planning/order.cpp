@@ -21,8 +21,8 @@ constexpr double kMoreMemory = 0.125;
 // A kernel that runs for less than this many times the price of a launch is worth joining to
 // others, even if it fills the machine.
 constexpr double kShortRun = 4;
-// A bucket of collectives is full when its bytes take so many times its latency: what more members
-// could save is a small part then, and what waits for them is not.
+// A bucket of collectives is full when the transfer of its bytes takes this many times its latency.
+// Further members would save only a small part of its time, but kernels would wait for them.
 constexpr double kFullBucket = 4;
 // After this many kernels that cannot be joined to the first, no more are tried.
 constexpr int kMostRefusals = 32;
@@ -158,7 +158,7 @@ class Order {
     return graph_[fusions_[k].fusion.nodes.front()].as<CollectiveOp>();
   }
 
-  // The bytes of `k` take so long, without the latency.
+  // The time that the bytes of `k` take, without the latency.
   double transfer_seconds(size_t k) const {
     const CollectiveOp& op = *collective(k);
     const TensorType& type = graph_[fusions_[k].fusion.nodes.front()].type;
@@ -166,8 +166,8 @@ class Order {
     return most(received_bytes(op.kind, op.axis.size, bytes)) / target_.link_bytes_per_second;
   }
 
-  // What needs a collective, and is needed by none, comes last. Before, it would only wait, and
-  // keep collectives from being done at once.
+  // Kernels that need a collective, and that no collective needs, come last. Earlier they would
+  // only wait, and keep collectives from being done at once.
   void put_last(std::vector<size_t> order) {
     if (std::ranges::none_of(order, [&](size_t k) { return collective(k) != nullptr; })) return;
     std::ranges::stable_sort(order, {}, [&](size_t k) { return place_[k]; });
@@ -175,7 +175,7 @@ class Order {
     for (const size_t k : order)
       for (const size_t needed : needs_[k])
         if (collective(needed) || waits[needed]) waits[k] = true;
-    std::vector<bool> stays(order.size() + kFirst);  // by place
+    std::vector<bool> stays(order.size() + kFirst);  // for each place
     for (auto k = order.rbegin(); k != order.rend(); ++k) {
       const auto is_before = [&](size_t user) { return stays[place_[user]]; };
       if (collective(*k) || !waits[*k] || std::ranges::any_of(users_[*k], is_before))
@@ -192,8 +192,9 @@ class Order {
     if (peak() > most_bytes_) place_ = before;
   }
 
-  // Collectives of one key follow each other into one bucket until it is full, or until the next
-  // one cannot be done at a place at which all of them can: who needs one of them comes first.
+  // Collectives with one key go into one bucket, one after the other. A bucket ends when it is
+  // full, or when there is no place at which all of them and the next one can be done, because a
+  // user of one of them must come first.
   void fill_buckets(const std::vector<size_t>& order) {
     std::vector<size_t> all;
     for (const size_t k : order)
@@ -204,7 +205,7 @@ class Order {
       double seconds = 0;
     };
     const double full = kFullBucket * target_.link_seconds;
-    // What waits in a bucket may take as much memory as a full one has.
+    // The values that wait in a bucket may take as much memory as a full bucket has.
     most_bytes_ = std::max(most_bytes_, peak() + full * target_.link_bytes_per_second);
     std::map<std::string_view, Bucket> open;
     for (const size_t k : all) {
@@ -265,7 +266,7 @@ class Order {
     size_t writer = 0;
     std::vector<size_t> readers = {};
     std::optional<size_t> sent_by = {};  // the collective whose operand it is
-    bool is_received = false;            // the result of a collective
+    bool is_received = false;            // whether it is the result of a collective
   };
 
   void note_values() {
@@ -293,8 +294,8 @@ class Order {
   }
 
   // The most bytes that are alive at one place. The operands of a bucket are one piece of memory,
-  // which is there before the first of them is written; its results are another, which is there
-  // until the last has been read.
+  // which is alive from the first write to any of them. Its results are another piece, which is
+  // alive until the last of them has been read.
   double peak() const {
     std::vector<double> change(fusions_.size() + kFirst + 1);
     std::vector<size_t> begins(change.size(), SIZE_MAX), ends(change.size(), 0);  // of buckets

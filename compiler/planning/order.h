@@ -5,11 +5,11 @@
 // not depend on each other become members of one launch, which runs one kernel for several sets of
 // memories (languages.md, section 4.1: `members`). No bit of a result depends on it.
 //
-// All_reduces of one kind become members of one launch too: each has a latency, besides what its
-// bytes take. The planner puts their operands one behind another, where the kernels write them, and
-// their results likewise, so that together they are one all_reduce. Between GPUs the bits of a sum
-// depend on where in such a bucket it stands, so the buckets are decided here, from the graph and
-// the Target, and are a part of the Program.
+// All_reduces of one kind become members of one launch too, because each of them has a latency
+// besides the time that its bytes take. The planner places their operands one behind another, so
+// kernels write them there. It places their results in the same way. Thus together they are one
+// all_reduce. Between GPUs the bits of a sum depend on its place in such a bucket. So the buckets
+// are decided here, from the graph and the Target, and are a part of the Program.
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ std::vector<std::vector<size_t>> launch_order(const LoopForms& forms,
                                               const std::vector<std::string>& keys,
                                               const Updates& updates, const Target& target);
 
-/// Says of an all_reduce which others can join it; empty for other nodes.
+/// All_reduces with the same key can become one launch. The key is empty for other nodes.
 std::string collective_key(const Graph& graph, NodeId node);
 
 /// Makes one kernel with this number of members, under a new name.

@@ -294,7 +294,7 @@ class Planner {
       launch.members.push_back(fmt::format("{}_{}", label_of(graph_, operand), name(op.kind)));
       launch.ops.push_back(op_text(node));
     };
-    // Those that can lie one behind another stand one behind another.
+    // Members whose memory can lie one behind another come first, next to each other.
     for (const bool packed : {true, false})
       for (const size_t k : members)
         if (const NodeId node = fusions_[k].fusion.nodes.front(); can_be_packed(node) == packed)
@@ -308,7 +308,7 @@ class Planner {
     program_.launches.push_back(std::move(launch));
   }
 
-  /// Whether the memory of operand and result can be anywhere in the arena.
+  /// Whether the collective's operand and result may lie anywhere in the arena.
   bool can_be_packed(NodeId collective) {
     const auto is_free = [&](NodeId node) {
       return program_.slots[slot_of(node)].kind == Slot::Kind::Temporary;
@@ -364,11 +364,12 @@ class Planner {
   struct Piece {
     std::vector<uint32_t> slots = {};
     Expr bytes;
-    size_t first = SIZE_MAX, last = 0;  // the launches of its life
+    size_t first = SIZE_MAX, last = 0;  // the first and the last launch that uses it
   };
 
-  /// All temporaries. Operands of collectives that are done at once are one piece, in their order,
-  /// and so are their results. A value that several collectives use is in one of them.
+  /// All temporaries. The operands of collectives that are done at once are one piece, in the order
+  /// of the collectives, and so are their results. If several collectives use a value, it is in the
+  /// piece of one of them.
   std::vector<Piece> pieces_of_arena() const {
     std::vector<Piece> pieces;
     std::vector<bool> placed(program_.slots.size());

@@ -81,11 +81,11 @@ class Decision {
     return false;
   }
 
-  // What the tasks of a pass load.
+  // What the tasks of one pass load.
   struct Loads {
     std::vector<MemoryAccess> reduces;
     std::vector<std::vector<MemoryAccess>> stores;
-    std::optional<std::vector<MemoryAccess>> start;  // of a placed reduction
+    std::optional<std::vector<MemoryAccess>> start;  // that of a placed reduction
   };
   const std::vector<Loads>& loads_of(size_t k) {
     std::vector<Loads>& out = loads_[k];
@@ -151,9 +151,9 @@ class Decision {
   const std::vector<PlacedFusion>& fusions_;
   const Target& target_;
   std::map<NodeId, size_t> writer_;
-  std::map<NodeId, std::vector<size_t>> readers_;  // of an input, in order
-  std::vector<std::vector<Loads>> loads_;          // by fusion and pass
-  std::vector<std::vector<size_t>> before_;        // fusions that must run first, beside makers
+  std::map<NodeId, std::vector<size_t>> readers_;  // the readers of each input, in order
+  std::vector<std::vector<Loads>> loads_;          // for each fusion and pass
+  std::vector<std::vector<size_t>> before_;        // fusions besides makers that must run first
   Updates updates_;
 };
 

@@ -770,9 +770,10 @@ class Walk {
     if (parts->second.empty()) partial_.erase(id);
   }
 
-  /// A gradient is linear in the gradient that it comes from, so parts need not be summed up over
-  /// the devices here: they go on to the operand where that has no more elements. The gradient of a
-  /// bias is first a sum over the rows that it was added to, and then one over the devices.
+  /// A gradient is linear in the gradient that it comes from. So the parts can be handed on to the
+  /// operand, and be summed up over the devices there, if it has no more elements. For example, the
+  /// gradient of a bias is first summed over the rows that it was added to, and then over the
+  /// devices.
   void hand_on(NodeId id) {
     const Node node = graph_[id];
     if (!partial_.contains(id) || node.as<CollectiveOp>()) return;
@@ -781,7 +782,8 @@ class Walk {
     for (const NodeId operand : node.operands) wanted.push_back(carries_[operand.index]);
     if (std::ranges::count(wanted, true) != 1) return;
     const auto i = static_cast<size_t>(std::ranges::find(wanted, true) - wanted.begin());
-    // It varies as the node does, or those who share it have more to sum up.
+    // The operand must vary along all axes along which the node does. Else its own users would have
+    // to sum up more.
     if (!without(varying_.of(id), varying_.of(node.operands[i])).empty()) return;
     const TensorType& type = graph_[node.operands[i]].type;
     if (type.dtype != node.type.dtype ||

@@ -7,7 +7,7 @@ Expr received_bytes(CollectiveKind kind, int64_t devices, const Expr& bytes) {
   switch (kind) {
     case CollectiveKind::AllGather:
       return of_others;
-    case CollectiveKind::AllReduce:  // blocks of all to combine, then the other combined blocks
+    case CollectiveKind::AllReduce:  // it gets its block of all others, and then their results
       return floordiv(of_others * 2, devices);
     case CollectiveKind::ReduceScatter:
     case CollectiveKind::AllToAll:

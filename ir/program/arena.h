@@ -5,7 +5,7 @@
 
 namespace braze {
 
-/// Every slot begins at a multiple of so many bytes.
+/// Every slot begins at a multiple of this many bytes.
 inline constexpr int64_t kArenaAlignment = 64;
 
 }  // namespace braze

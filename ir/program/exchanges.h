@@ -1,4 +1,4 @@
-// exchanges.h — what a Program says of its collectives.
+// exchanges.h — what a Program says about its collectives.
 #pragma once
 
 #include <string>
@@ -7,15 +7,16 @@
 
 namespace braze {
 
-/// Fills in what follows from the slots of a collective: its instances, and the bytes that it reads
-/// and writes.
+/// Sets the fields of a collective that follow from its slots: its instances, and the bytes that it
+/// reads and writes.
 void describe_exchange(const Program& program, Launch& launch);
 
 /// The bytes that each device receives in a collective of the program.
 Expr received_bytes(const Program& program, const Launch& launch);
 
 /// One line for each collective, in order: what it exchanges, how many bytes each device receives,
-/// and how long that takes, at the largest sizes, by the Target. Empty without collectives.
+/// and how long that takes on the Target. The sizes are the largest possible ones. It is empty if
+/// there are no collectives.
 std::string exchanges_text(const Program& program);
 
 }  // namespace braze

@@ -14,9 +14,9 @@ unsigned count_cores() { return std::max(1u, std::thread::hardware_concurrency()
 void parallel_for(size_t count, unsigned threads, const std::function<void(size_t)>& work) {
   std::atomic<size_t> next = 0;
   std::mutex mutex;
-  size_t failed = count;  // the first that failed
+  size_t failed = count;  // the smallest i that failed
   std::exception_ptr error;
-  // Numbers are taken in order, so all that come before one that failed are finished as well.
+  // Numbers are taken in order. So when one fails, all smaller ones have begun, and they finish.
   const auto drain = [&] {
     for (size_t i; (i = next++) < count;) {
       try {

@@ -321,8 +321,8 @@ class Call : public Work {
     return arena.data() + binding->offsets[slot_index];
   }
 
-  std::vector<CollectiveArguments> exchanges_;  // of the launch at hand
-  // Collectives that run in their own queue, by launch.
+  std::vector<CollectiveArguments> exchanges_;  // those of the present launch
+  // Collectives that run in a queue of their own, each with its launch.
   std::deque<std::pair<uint32_t, std::shared_ptr<Fence>>> under_way_;
   std::vector<void*> addresses_;  // of the slots, then of the buffers of the present launch
   bool pinned_ = false;

@@ -243,13 +243,13 @@ std::shared_ptr<const Binding> Plan::make_binding(std::span<const Array> argumen
   return binding;
 }
 
-// It goes by the plan, not by addresses, so that all devices do the same: where results are is each
-// device's own affair.
+// The exchanges follow from the plan and not from addresses, because all devices must do the same.
+// Each device may have its results at other addresses.
 std::vector<Binding::LaunchValues::Exchange> Plan::exchanges_of(const Launch& launch,
                                                                 const Binding& b) const {
   const Program& p = *program_;
   std::vector<Binding::LaunchValues::Exchange> out;
-  // Whether the second slot lies `bytes` behind the first.
+  // Whether the second slot begins `bytes` behind the first one.
   const auto follows = [&](uint32_t first, uint32_t second, uint64_t bytes) {
     return p.slots[first].kind == Slot::Kind::Temporary &&
            p.slots[second].kind == Slot::Kind::Temporary &&

@@ -38,11 +38,11 @@ struct Binding {
     bool serial = false;          ///< too short to be worth several threads
     double seconds = 0;           ///< estimated time
     uint64_t bytes = 0, flops = 0;
-    /// Of a collective: what it does, each with memory in one piece. Several members of the launch
-    /// can be one of these.
+    /// The exchanges of a collective. Each of them has its memory in one piece, so several members
+    /// of the launch can be one exchange.
     struct Exchange {
-      size_t member = 0;   ///< the first
-      uint64_t bytes = 0;  ///< of the operands, with what lies between them
+      size_t member = 0;   ///< the first member
+      uint64_t bytes = 0;  ///< the size of all its operands, with the gaps between them
     };
     std::vector<Exchange> exchanges = {};
     /// The last of the collectives before this launch that access its memory, so that they must be

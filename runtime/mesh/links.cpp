@@ -20,9 +20,9 @@ namespace {
 
 constexpr size_t kMostBytes = 4096;
 
-// As a Target's text. What is not said is what the table says.
+// The figures as the text of a Target. Fields that it does not name have the table's values.
 std::string text_of(const Target& target) {
-  // What is measured has no more digits.
+  // A measurement has no more correct digits.
   return fmt::format("{} link={:.3g} links={:.3g}", target.name, target.link_seconds,
                      target.link_bytes_per_second);
 }
@@ -85,7 +85,8 @@ Target target_of(const Mesh& mesh) {
   Target target = mesh.devices()[0].target();
   Ranks* const ranks = mesh.state()->ranks;
   if (!ranks) return with_links(std::move(target));
-  // Once for each kind, so that what is measured meanwhile does not part them.
+  // The figures are shared once for each kind of machine. If they are measured again meanwhile, the
+  // processes still agree.
   static std::mutex mutex;
   static std::map<std::string, std::string> shared;
   const std::lock_guard lock(mutex);

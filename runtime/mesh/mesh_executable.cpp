@@ -110,7 +110,7 @@ std::string identity_of(const Program& program) {
     const Collective& what = launch.collective;
     text += fmt::format(" {} {} {} {}", name(what.kind), program.mesh[what.axis].name,
                         static_cast<int>(what.monoid), what.offset);
-    // What lies one behind another is exchanged as one, so that distances matter as well.
+    // Slots that lie one behind another are exchanged as one, so their distances matter as well.
     for (size_t b = 0; b < launch.buffers.size(); ++b) {
       const Slot& slot = program.slots[launch.buffers[b]];
       const Slot& before = program.slots[launch.buffers[b < 2 ? b : b - 2]];
