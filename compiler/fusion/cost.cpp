@@ -337,13 +337,13 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
       const SeveralPasses by_tree = several_passes(*tree, space, target);
       work.cached_again *= by_tree.read_again;
       work.read_again *= by_tree.read_again;
-      if (by_tree.instances * by_tree.tile > cost.instances * tile) {
+      const bool larger = by_tree.instances * by_tree.tile > cost.instances * tile;
+      if (by_tree.instances > cost.instances || (larger && cost.instances >= target.cores)) {
         cost.instances = by_tree.instances;
         tile = by_tree.tile;
       }
     }
     phases = schedule.split > 1 ? 1 : 0;
-    if (tree) phases = std::max(phases, static_cast<double>(tree->phases.size() - 1));
   } else {
     const auto made = schedule(build_loops(forms, fusion, "estimate"), target);
     const auto* scheduled = std::get_if<Scheduled>(&made);

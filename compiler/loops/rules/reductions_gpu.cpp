@@ -438,7 +438,7 @@ struct ColumnBlock {
   const LoopAxis& axis;
   int64_t vector, across, rows;  // columns of a thread, threads along columns and along rows
   int64_t instances;             // blocks that together have all columns
-  bool plain = true;             // whether a thread has registers for the loads of four turns
+  bool follows_means;            // whether a thread follows means
 };
 
 // The number of rows that a thread loads at a time.
@@ -453,7 +453,8 @@ int64_t turns_at_once(const LoopTree& tree, const WalkFacts& facts, const Column
   }
   // If accesses are narrow, as in rows of odd length, more of them must be under way.
   const int64_t usual = std::max(kWalkElements, kFewBytes / (block.vector * least));
-  if (!facts.one_pass || loads != 1) return usual;  // more inputs would take too many registers
+  // More inputs, or means, would take too many registers.
+  if (!facts.one_pass || loads != 1 || block.follows_means) return usual;
   const int64_t columns = block.across * block.vector, threads = block.across * block.rows;
   int64_t blocks = block.instances;
   if (takes_chunks(facts.one_pass, block.instances, facts.elements * columns, target, threads))
@@ -462,7 +463,7 @@ int64_t turns_at_once(const LoopTree& tree, const WalkFacts& facts, const Column
   blocks = std::min(blocks, target.cores * kMultiprocessorThreads * 2 / threads);
   // Loads of two turns overlap; those of four are worth their registers where blocks are few.
   const int64_t bytes = blocks * threads * 2 * usual * block.vector * least;
-  return block.plain && bytes < target.cores * kBytesInFlight ? 4 * usual : 2 * usual;
+  return bytes < target.cores * kBytesInFlight ? 4 * usual : 2 * usual;
 }
 
 // Lanes are on columns. If the columns alone do not fill the machine, warps are on rows.
@@ -499,7 +500,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, WalkFacts facts, si
   const int64_t rows = warps * rows_of_warp;
   const int64_t instances = ceil_divide(facts.lines, across * vector);
   const int64_t deep =
-      turns_at_once(out.tree, facts, {axis, vector, across, rows, instances, !follows}, target);
+      turns_at_once(out.tree, facts, {axis, vector, across, rows, instances, follows}, target);
   const int64_t registers = std::min(deep, ceil_power_of_two(ceil_divide(facts.length, rows)));
   const int64_t tile = rows * registers;
 
