@@ -267,6 +267,20 @@ TEST(Contractions, FactorsAreReadAsTheLargeArraysLie) {
   EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "cpu"));
 }
 
+// Heads that are merged lie along what is summed, in runs.
+TEST(Contractions, FactorsAreReadAlongRuns) {
+  const Graph graph = parse(R"(graph @main(%x: f32[3, 196, 32], %w: f32[64, 96]) {
+  %t = transpose %x {permutation: [0, 2, 1]} : f32[3, 32, 196]
+  %f = reshape %t : f32[96, 196]
+  %y = dot %w, %f {contract: [1] x [0]} : f32[64, 196]
+  return %y
+})");
+  const std::string kernel = phase_text(graph, find_target("x86-64-v4").value(), "kernel");
+  EXPECT_NE(kernel.find("= load %x["), std::string::npos) << kernel;
+  EXPECT_EQ(kernel.find("32*lane"), std::string::npos) << kernel;
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "cpu"));
+}
+
 // Products without reuse, and sums of products, are sums like others; where precision allows it, a
 // core adds products before they are rounded.
 TEST(Contractions, OfOneRowAndSumsOfProductsAddByFma) {

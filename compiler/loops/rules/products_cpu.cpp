@@ -43,7 +43,19 @@ std::optional<int64_t> step_of(const TreeAccess& load, const LoopAxis& inner, co
   return along(own).value_or(1) == 1 ? along(inner) : std::nullopt;
 }
 
-Factors facts_of(const LoopTree& tree, const FactoredSums& sums, size_t along, size_t without) {
+// Whether vectors along an axis are read as they lie: neighbours are neighbours in memory, at least
+// within a vector. Merged axes, such as heads and what each is wide, lie so in runs.
+bool lies_along(const TreeAccess& load, const LoopAxis& axis, int64_t lanes) {
+  if (load.stride(axis) == 1) return true;
+  if (!axis.extent.is_multiple_of(lanes)) return false;
+  const Expr lane = Expr::index("lane", lanes);
+  const Expr first = Expr::index("vector", floordiv(axis.extent, lanes)) * lanes;
+  const auto at = [&](const Expr& e) { return load.offset.substitute({{axis.name, e}}); };
+  return at(first + lane) - at(first) == lane;
+}
+
+Factors facts_of(const LoopTree& tree, const FactoredSums& sums, size_t along, size_t without,
+                 int64_t lanes) {
   Factors out;
   const LoopAxis &own = tree.axes[along], &inner = tree.axes[sums.summed.back()];
   for (const LoopBody& body : factors_of(tree, *sums.loop, along, without)) {
@@ -55,7 +67,7 @@ Factors facts_of(const LoopTree& tree, const FactoredSums& sums, size_t along, s
       const TreeAccess load{s.source, linear_offset(s.at, tree.tensors[s.source].type.shape)};
       // What varies along one of the two only is read once for all of the other, and lies nowhere.
       if (load.stride(inner) != 0 && load.stride(own) != 0)
-        lies += (load.stride(inner) == 1) - (load.stride(own) == 1);
+        lies += lies_along(load, inner, lanes) - (load.stride(own) == 1);
       const auto step = step_of(load, inner, own);
       out.step = step && out.step ? std::optional(std::max(*step, *out.step)) : std::nullopt;
     }
@@ -139,8 +151,8 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
   // Copies pay if the inner loop would read factors badly or often: across the vectors, with
   // operations on the way, or from an array that exceeds the second-level cache and whose rows are
   // far apart. Rows that follow each other within a few tiles are already what a copy would be.
-  const Factors of_lanes = facts_of(tree, sums, sums.lanes, sums.rows);
-  const Factors of_rows = facts_of(tree, sums, sums.rows, sums.lanes);
+  const Factors of_lanes = facts_of(tree, sums, sums.lanes, sums.rows, lanes);
+  const Factors of_rows = facts_of(tree, sums, sums.rows, sums.lanes, lanes);
   out.lanes_across = of_lanes.across;
   out.rows_across = of_rows.across;
   // Panels serve all rows of all batches on which their factor does not depend.
