@@ -27,6 +27,7 @@ KernelGraph::KernelGraph(const LoopForms& forms, const std::vector<bool>& live,
   for (const GraphOutput& output : graph_.outputs()) is_output_[output.node.index] = true;
   for (size_t i = 0; i < graph_.size(); ++i)
     if (live[i] && root[i]) make_kernel(NodeId(i), root);
+  steps_.resize(kernels_.size());
   for (size_t k = 0; k < kernels_.size(); ++k) {
     const NodeId only = kernels_[k].roots.front();
     if (leaves(only, {&k, 1})) kernels_[k].fusion.outputs = {only};
@@ -141,29 +142,32 @@ bool KernelGraph::reads(size_t reader, size_t maker) const {
                              [&](NodeId input) { return kernel_of(input) == maker; });
 }
 
-std::vector<size_t> KernelGraph::between(std::span<const size_t> kernels) const {
+std::optional<std::vector<size_t>> KernelGraph::between(std::span<const size_t> kernels,
+                                                        size_t most) const {
   const auto among = [&](size_t k) { return std::ranges::find(kernels, k) != kernels.end(); };
   size_t highest = 0;
   for (const size_t k : kernels) highest = std::max(highest, level_[k]);
   ++search_;
+  for (const size_t k : kernels) steps_[k] = 0;
   std::vector<size_t> after;
   std::vector<size_t> open(kernels.begin(), kernels.end());
-  bool any = false;  // of those after one is needed by another
-  while (!open.empty()) {
+  size_t longest = 0;  // of the paths from one of these to another: the kernels between
+  while (!open.empty() && longest <= most) {
     const size_t k = open.back();
     open.pop_back();
-    const bool outside = seen_[k] == search_;
     each_reader(k, [&](size_t reader) {
       if (among(reader)) {
-        any = any || outside;
+        longest = std::max(longest, steps_[k]);
       } else if (level_[reader] < highest && seen_[reader] != search_) {
         seen_[reader] = search_;
+        steps_[reader] = steps_[k] + 1;
         after.push_back(reader);
         open.push_back(reader);
       }
     });
   }
-  if (!any) return {};
+  if (longest > most) return std::nullopt;
+  if (longest == 0) return std::vector<size_t>();
   // Readers come after what they read.
   std::ranges::sort(after, {}, [&](size_t k) { return std::pair(level_[k], k); });
   std::vector<size_t> out;
@@ -172,7 +176,9 @@ std::vector<size_t> KernelGraph::between(std::span<const size_t> kernels) const 
     each_reader(after[i], [&](size_t reader) {
       found = found || among(reader) || std::ranges::find(out, reader) != out.end();
     });
-    if (found) out.push_back(after[i]);
+    if (!found) continue;
+    if (out.size() == most) return std::nullopt;
+    out.push_back(after[i]);
   }
   std::ranges::sort(out);
   return out;
@@ -227,6 +233,7 @@ size_t KernelGraph::replace(std::span<const size_t> kernels, Candidate merged) {
   alive_.push_back(true);
   level_.push_back(level);
   if (seen_.size() < kernels_.size()) seen_.resize(kernels_.size());
+  steps_.resize(kernels_.size());
   raise_levels_after(k);
   return k;
 }

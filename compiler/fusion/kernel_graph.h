@@ -5,6 +5,7 @@
 // in which they are made, and a new kernel replaces two that merge.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -51,9 +52,9 @@ class KernelGraph {
   /// The kernels that share an edge or an input with `k`. If many kernels share one value, only
   /// those nearest in the graph are neighbours.
   std::vector<size_t> neighbours(size_t k) const;
-  /// The kernels through which one of `kernels` needs another, in the order of their numbers.
-  /// `kernels` can become one kernel only together with these.
-  std::vector<size_t> between(std::span<const size_t> kernels) const;
+  /// The kernels through which one of `kernels` needs another, in the order of their numbers,
+  /// unless they are more than `most`. `kernels` can become one kernel only together with these.
+  std::optional<std::vector<size_t>> between(std::span<const size_t> kernels, size_t most) const;
   /// Whether a kernel reads what another one makes.
   bool reads(size_t reader, size_t maker) const;
 
@@ -88,6 +89,8 @@ class KernelGraph {
   // Of a root or input: the roots whose first kernels read it.
   std::vector<std::vector<NodeId>> read_by_;
   mutable std::vector<size_t> seen_;  // of a kernel or node: the last search that reached it
+  // Of a kernel: how many steps it took that search to reach it.
+  mutable std::vector<size_t> steps_;
   mutable size_t search_ = 0;
 };
 

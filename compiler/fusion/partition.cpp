@@ -101,7 +101,7 @@ class Search {
       const std::vector<size_t>& kernels = best.key().second;
       // Since this was tried, other merges may have taken one of them or closed a path.
       if (!std::ranges::all_of(kernels, [&](size_t k) { return kernels_.alive(k); })) continue;
-      if (!best.mapped() || !kernels_.between(kernels).empty()) {
+      if (!best.mapped() || !kernels_.between(kernels, 0)) {
         if (kernels.size() == 2) consider(std::array{Pair(kernels[0], kernels[1])});
         continue;
       }
@@ -298,9 +298,9 @@ class Search {
       for (const NodeId node : nodes) list.push_back(kernels.kernel_of(node));
       std::ranges::sort(list);
       list.erase(std::ranges::unique(list).begin(), list.end());
-      const std::vector<size_t> between = kernels.between(list);
-      if (between.size() > kMostBetween) return false;
-      list.insert(list.end(), between.begin(), between.end());
+      const auto between = kernels.between(list, kMostBetween);
+      if (!between) return false;
+      list.insert(list.end(), between->begin(), between->end());
       std::ranges::sort(list);
       Candidate merged = kernels.united(list);
       measure(merged);
@@ -511,7 +511,7 @@ class Search {
       for (const size_t other : kernels)
         if (packs(kernel, kernels_[other])) return {{}, &reasons::kPacked, {}, 0};
     }
-    if (!kernels_.between(kernels).empty()) return {{}, &reasons::kCycle, {}, 0};
+    if (!kernels_.between(kernels, 0)) return {{}, &reasons::kCycle, {}, 0};
     Candidate merged = kernels_.united(kernels);
     if (merged.fusion.inputs.size() + merged.fusion.outputs.size() > kMostTensors)
       return {{}, &reasons::kManyTensors, {}, 0};
@@ -641,9 +641,9 @@ class Search {
     tried = {pair.first, pair.second};
     Merge merge = judge(tried, std::move(proposed));
     if (merge.refusal != &reasons::kCycle) return merge;
-    const std::vector<size_t> between = kernels_.between(tried);
-    if (between.empty() || between.size() > kMostBetween) return merge;
-    tried.insert(tried.end(), between.begin(), between.end());
+    const auto between = kernels_.between(tried, kMostBetween);
+    if (!between || between->empty()) return merge;
+    tried.insert(tried.end(), between->begin(), between->end());
     std::ranges::sort(tried);
     Merge all = try_merge(tried);
     return all.merged ? std::move(all) : std::move(merge);
