@@ -495,7 +495,7 @@ class Search {
     }
     const Price price = prices_.of(kernel.fusion);
     if (price.refusal && detail)
-      *detail = price.by_tree ? std::string(price.by_tree->name)
+      *detail = price.by_tree ? std::string(price.by_tree->summary)
                               : fmt::format("%{} and %{}", price.first.index, price.second.index);
     kernel.refusal = price.refusal;
     kernel.cost = price.cost;
