@@ -286,7 +286,7 @@ static_assert(in_order(), "every instruction has its row, in the order of instru
 }  // namespace
 
 std::optional<char> register_letter(const ValueType& type) {
-  // 0: no instruction can take it.
+  // 0: no instruction can take one operand of this dtype. Pairs of 16-bit floats are served below.
   constexpr DTypeTable<char> kLetters = {
       {DType::Bool, 'r'}, {DType::I8, 0},     {DType::U8, 0},     {DType::I16, 0},
       {DType::U16, 0},    {DType::I32, 'r'},  {DType::U32, 'r'},  {DType::I64, 'l'},

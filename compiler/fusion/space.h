@@ -71,13 +71,14 @@ struct NoSpace {
 /// Finds the space of `fusion`.
 std::variant<Space, NoSpace> find_space(const LoopForms& forms, const Fusion& fusion);
 
-/// What inlining finds that one element of a pass accesses.
+/// A place in memory that one element of a pass reads.
 struct MemoryAccess {
   NodeId node;
   std::vector<Expr> at;
   bool conditional = false;
   bool indirect = false;  ///< whether an index was loaded at run time
 };
+/// What inlining finds out about one element of a pass.
 struct PassTrace {
   std::vector<MemoryAccess> loads;
   std::vector<NodeId> reduced;  ///< inner reductions that the pass reads
@@ -106,7 +107,7 @@ std::vector<ValueAt> visited_values(const LoopForms& forms, const Fusion& fusion
 
 /// Traces the evaluation of one task, or of a whole pass. The tasks of a pass share what they have
 /// in common, and values in `kept` need no evaluation. `inside[i]` says whether node i is part of
-/// the kernel. If `lane` names a symbol, that is the innermost loop of a pass without inner axes.
+/// the kernel. `lane` may name the symbol of the innermost loop, for a pass without inner axes.
 PassTrace trace(const LoopForms& forms, const std::vector<bool>& inside, const SpaceTask& task);
 PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task);
 PassTrace trace(const LoopForms& forms, const Fusion& fusion, const Pass& pass,

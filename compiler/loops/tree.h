@@ -41,7 +41,7 @@ struct LoopTensor {
   TensorType type;
   std::vector<Expr> strides = {};  ///< in elements; empty: row-major
   int64_t align = 0;               ///< bytes; 0: the dtype's size
-  /// Whether its elements are finite if the values that they were computed from are.
+  /// Whether its elements are finite whenever the values that they were computed from are finite.
   bool finite = false;
   NodeId node = {};  ///< the node that it holds, if the tree was made from a graph
   SourceLocation location = {};
@@ -131,7 +131,8 @@ struct LoopTask {
   bool shifts = false;  ///< Fold: `rescale` is added to the state instead
   Combine combine = Combine::None;
   Unit unit = Unit::None;
-  bool swap = false;  ///< whether the rows of the unit are the right factor's own axis
+  /// Whether the unit takes the right factor's own axis as its rows (otherwise the left factor's).
+  bool swap = false;
   bool tf32 = false;
   /// Fold: whether it may add the products that it sums before they are rounded.
   bool unrounded = false;
@@ -142,7 +143,7 @@ struct LoopTask {
   SourceLocation location = {};
 
   bool makes_value() const { return kind != Kind::Store; }
-  /// Whether the turns of loops over `over` change one state.
+  /// Whether all turns of the loops over the axes `over` change the same state.
   bool has_state() const {
     return kind == Kind::Fold || kind == Kind::Arg || kind == Kind::Dot || kind == Kind::Place ||
            kind == Kind::Scan;
@@ -184,7 +185,8 @@ struct Loop {
   int64_t ring = 0;    ///< number of slots for the copies inside
   int64_t unroll = 0;  ///< number of turns that are unrolled
   bool turns = false;  ///< whether the groups start their dots one after the other
-  /// Whether turns are left out whose terms have their places in other turns of the loops around.
+  /// Whether a turn is left out if the place of its term belongs to another turn of the loops
+  /// around it.
   bool seek = false;
   std::vector<Deal> deal = {};
   /// Conditions. Emission cuts the loop where they become decided.
@@ -205,10 +207,10 @@ struct LoopTree {
   std::vector<LoopTensor> tensors;
   std::vector<LoopAxis> axes;
   std::vector<LoopValue> values;
-  std::string target;  ///< empty: no target in particular
+  std::string target;  ///< empty if the tree is for no particular target
   std::optional<LoopRoles> roles = {};
-  /// The most that a thread has in a tree without roles. 0: as many as the size of the block
-  /// allows.
+  /// The most registers that a thread has, in a tree without roles. 0: as many as the size of the
+  /// block allows.
   int64_t registers = 0;
   std::vector<LoopRegion> phases;
 };

@@ -103,7 +103,8 @@ class Lowering : public ProgramLowering {
   /// Called after the last statement of a phase or of a loop's body.
   virtual void end_body() {}
   virtual void leave_loop() = 0;
-  /// Called around the two branches of an `if`, and after each, also if the second is empty.
+  /// enter_branches and leave_branches are called before and after the branches of an `if`, and
+  /// leave_branch after each of its two branches, even if the second is empty.
   virtual void enter_branches() {}
   virtual void leave_branch() {}
   virtual void leave_branches() {}
@@ -121,7 +122,7 @@ class Lowering : public ProgramLowering {
   /// Whether a view only renames registers, and no element moves: L14.
   virtual bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const = 0;
   virtual ValueOperand rename(const ViewOp& op, const ValueOperand& value, const Statement& s);
-  /// The distance, in elements, between the rows of a tile that a transpose moves.
+  /// The number of unused elements after each row, where a transpose moves a tile through memory.
   virtual int64_t row_padding(const ValueType& tile) const = 0;
   virtual void lower_dot(const TileDotOp&, const Statement& s) { not_lowered("dot", s); }
   virtual void lower_ticket(const TicketOp& op, const Statement& s) = 0;

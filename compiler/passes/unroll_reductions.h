@@ -9,9 +9,10 @@
 
 namespace braze {
 
-/// The graph in which a reduction of at most kMostUnrolled elements whose result another reduction
-/// reads, as it is or after elementwise and movement ops, combines slices of its operand, first to
-/// last. 16-bit floats are summed in f32, as the reduction does.
+/// Rewrites each reduction of at most kMostUnrolled elements whose result another reduction reads
+/// (directly, or through elementwise and movement ops). It becomes an expression that combines
+/// slices of its operand, from the first to the last. 16-bit floats are summed in f32, as in the
+/// reduction.
 Graph unroll_reductions(const Graph& graph);
 
 inline constexpr int64_t kMostUnrolled = 4;

@@ -18,8 +18,9 @@ struct Schedule {
   int64_t lane_axis = -1;      ///< the parallel axis along vectors; -1: the innermost inner axis
   int64_t inner_tile = 1;      ///< of the innermost inner axis; 1 with a parallel lane axis
   int64_t split = 1;           ///< chunks of the outermost reduction axis, combined in order
-  // GPU: the block's threads, divided among the dimensions of its tiles. These are the parallel
-  // axes with a tile larger than 1, with the lane axis last, or before a tiled inner axis.
+  // GPU: the block's threads, divided among the dimensions of its tiles. The dimensions are the
+  // parallel axes whose tile is larger than 1. The lane axis is the last of them, followed only by
+  // a tiled inner axis if there is one.
   std::vector<int64_t> threads;
   int64_t vector = 1;   ///< neighbours along the last dimension in one thread
   int64_t cluster = 1;  ///< blocks of a cluster, which share the innermost inner axis

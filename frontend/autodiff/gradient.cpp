@@ -221,8 +221,8 @@ class Backward {
   }
 
   void visit(const BarrierOp&) { out_[0] = g_; }
-  // How a value is spread says nothing about its gradient. How that is spread follows from its own
-  // users.
+  // How a value is spread does not decide how its gradient is spread. The users of the gradient
+  // decide it.
   void visit(const ConstrainOp&) { out_[0] = g_; }
 
   // Collectives. The gradient is that of the sum of what all devices compute. If several devices
@@ -337,7 +337,8 @@ class Backward {
                     {gathered(map(ElementwiseOp::mul, {g_, id_}), op), node_.operands[2]});
   }
 
-  /// In each place, those of x and the terms that are greatest (or least) share the gradient.
+  /// At each place, the gradient is shared by the elements that are greatest (or least) among x and
+  /// the terms.
   void scattered_extreme_gradient(const ScatterOp& op) {
     const NodeId x = node_.operands[0], terms = node_.operands[2];
     const DType wide = compute_type(type(x).dtype);

@@ -1,4 +1,4 @@
-// checked.h — checked mode: a graph that finds its own first mistake.
+// checked.h — checked mode: a graph that reports where something first went wrong.
 //
 // The user's graph gets further results, which say where something first went wrong. They are
 // computed by ordinary nodes, so the ordinary compiler serves every device. The host reads them

@@ -18,8 +18,9 @@ struct Imported {
 /// For each input of a graph under construction that is a weight, its value.
 using BoundWeights = std::map<NodeId, std::shared_ptr<const HostTensor>>;
 
-/// The part of a graph under construction that `outputs` need. It has no nodes whose value was
-/// known at import, and no weights that nothing reads. All `inputs` stay, in this order.
+/// The part of a graph under construction that is needed to compute `outputs`. It has no nodes
+/// whose value was known at import, and no weights that nothing reads. All `inputs` stay, in this
+/// order.
 Imported finish_import(Graph& source, const std::vector<NodeId>& inputs,
                        const BoundWeights& weights, std::vector<GraphOutput> outputs);
 

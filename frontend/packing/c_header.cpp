@@ -144,7 +144,7 @@ class FunctionWriter {
                                [&](const WeightBinding& w) { return w.input == input; });
   }
 
-  // True if a size is a parameter. Sizes that occur in weights only are not.
+  // Whether a size is a parameter of the C function. Sizes that occur only in weights are not.
   bool is_parameter(const Expr& symbol) const {
     for (size_t i = 0; i < program_.inputs.size(); ++i)
       for (const Expr& extent : program_.inputs[i].type.shape)

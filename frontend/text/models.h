@@ -41,8 +41,8 @@ class PairModel final : public TextModel {
   };
   PairModel(Vocabulary vocabulary, Options options);
 
-  /// Adds the pair of these two to the list. It is false if one of them, or what they become, is
-  /// not a token.
+  /// Adds the pair of these two to the list. Returns false if one of the two, or the joined text,
+  /// is not a token.
   bool add_pair(std::string_view left, std::string_view right);
 
   void encode(std::string_view piece, std::vector<int32_t>& ids) const override;

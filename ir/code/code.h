@@ -61,7 +61,7 @@ struct Value {
 /// A value, or a literal whose dtype follows from another operand.
 struct ValueOperand {
   ValueId value;
-  DType dtype = DType::F32;  ///< of the literal
+  DType dtype = DType::F32;  ///< the dtype of the literal; a value has its own
   uint64_t bits = 0;
 
   ValueOperand() = default;
@@ -295,7 +295,7 @@ struct WhileOp {
 struct RoleOp {
   std::string name;
   int64_t begin = 0, end = 0;
-  int64_t registers = 0;  ///< a thread's; 0: those of the launch
+  int64_t registers = 0;  ///< registers of a thread; 0: as many as at launch
   Box<Region> body = {};  ///< may use the symbol rtid
 };
 struct UndefOp {};
@@ -346,7 +346,7 @@ struct CopiesOp {
   std::string symbol;  ///< of the copy's number; empty: there is one copy
   int64_t copies = 1;
   int64_t warps = 4;
-  int64_t registers = 0;  ///< a thread's; 0: those of the launch
+  int64_t registers = 0;  ///< registers of a thread; 0: as many as at launch
   Box<Region> body = {};
 };  ///< `role`
 struct PutOp {
@@ -449,7 +449,7 @@ struct Phase {
   // Kernel IR on a GPU.
   int64_t block = 0;         ///< threads of a block; 0: not for a GPU
   int64_t shared_bytes = 0;  ///< of a block
-  int64_t registers = 0;     ///< a thread's at launch; 0: as many as the block leaves
+  int64_t registers = 0;     ///< registers of a thread at launch; 0: as many as the block leaves
   // Pipelined Tile IR has these too.
   std::string cluster;       ///< the symbol of the rank; empty: no cluster
   int64_t cluster_size = 1;  ///< blocks; an instance of the grid is a cluster
@@ -475,9 +475,9 @@ struct KernelCode {
   int64_t members = 1;
   // Tile IR for a GPU: sections 7 and 7.5.
   bool pipelined = false;
-  int64_t warps = 0;                 ///< of a block; 0: not given
-  int64_t cluster = 1;               ///< blocks of an instance of a plain program
-  int64_t registers = 0;             ///< the most of a thread; 0: as many as the block leaves
+  int64_t warps = 0;      ///< of a block; 0: not given
+  int64_t cluster = 1;    ///< blocks of an instance of a plain program
+  int64_t registers = 0;  ///< the most registers of a thread; 0: as many as the block leaves
   std::vector<NamedLayout> layouts;  ///< of the program's tiles
   std::vector<Channel> channels;
   std::vector<TurnToken> tokens;

@@ -43,7 +43,7 @@ NodeId slice(Graph& graph, NodeId x, std::vector<Expr> starts, std::vector<Expr>
              std::vector<int64_t> strides, SourceLocation where = {});
 NodeId pad(Graph& graph, NodeId x, NodeId value, std::vector<Expr> low, std::vector<Expr> high,
            std::vector<int64_t> interior, SourceLocation where = {});
-/// `shape` gives the result's extents of the windowed axes.
+/// `shape` gives the extents that the windowed axes have in the result.
 NodeId windows(Graph& graph, NodeId x, NodeId fill, WindowsOp attributes, Shape shape,
                SourceLocation where = {});
 NodeId concat(Graph& graph, std::vector<NodeId> parts, int64_t axis, SourceLocation where = {});
@@ -64,7 +64,7 @@ NodeId scan(Graph& graph, ScanOp attributes, NodeId x, SourceLocation where = {}
 NodeId dot(Graph& graph, NodeId left, NodeId right, DotOp attributes,
            std::optional<DType> result = {}, SourceLocation where = {});
 NodeId random_bits(Graph& graph, NodeId key, Shape shape, SourceLocation where = {});
-/// The value of x, computed after `others` exist.
+/// The value of x, but not before all of `others` are computed.
 NodeId barrier(Graph& graph, NodeId x, std::span<const NodeId> others, BarrierOp attributes = {},
                SourceLocation where = {});
 

@@ -45,8 +45,8 @@ struct RoundingError {
   double f32_ulps = 0;
 };
 
-/// `x` after an operation with the result dtype `dtype` has rounded it. With `relaxed` it may be
-/// rounded elsewhere, and then need not overflow where `dtype` does.
+/// `x` after an operation with the result dtype `dtype` has rounded it. With `relaxed`, an
+/// implementation may round it at another place, so it need not overflow where `dtype` would.
 Uncertain rounded(const Uncertain& x, DType dtype, RoundingError error, bool relaxed);
 
 /// The distance between neighbouring floats of `dtype` at |x|.
@@ -125,7 +125,8 @@ class UncertainProduct {
 
  private:
   Compensated value_{1, 0};
-  double centre_ = 1, magnitude_ = 1;  // products of |value| and of max |x|
+  // The product of all |value|, and the product of the greatest |x| of each factor.
+  double centre_ = 1, magnitude_ = 1;
   double largest_ = 1, smallest_ = 1;  // bounds of all partial products
   double odd_ = 1;                     // product of the factors without their powers of two
   int64_t count_ = 0;

@@ -26,8 +26,9 @@ Expr make_constant(int64_t value) {
   return make(std::move(n));
 }
 
-/// Most constant operands are among these. They are made once and never freed, so their users are
-/// not counted. If they were, threads that compile at the same time would wait for each other.
+/// Most constant operands are among these. They are made once and never freed, so no reference
+/// counts are kept for them. Otherwise threads that compile at the same time would wait for each
+/// other.
 const Expr& constant(int64_t value, Expr& storage) {
   constexpr int64_t kFirst = -64;
   constexpr int64_t kLast = 1024;

@@ -103,7 +103,8 @@ inline constexpr size_t kMaxTerms = 2048;
 [[noreturn]] void fail_too_large();
 int64_t checked_add(int64_t a, int64_t b);
 
-/// gcd of magnitudes; 0 is a multiple of everything. 2^63 becomes 2^62, which divides it.
+/// The greatest common divisor of the magnitudes. gcd(a, 0) is |a|. An operand of magnitude 2^63,
+/// which does not fit, counts as its divisor 2^62.
 int64_t gcd(int64_t a, int64_t b);
 /// A divisor of all values `a * b`, given divisors of the values `a` and `b`.
 int64_t product_divisor(int64_t a, int64_t b);

@@ -79,8 +79,8 @@ class WarpClock {
 
   /// These lanes run fence.proxy.async.
   void fence(uint32_t lanes);
-  /// The stamp of the thread's first fence after its access, if there was one. An asynchronous
-  /// reader must know about this fence.
+  /// The stamp of the thread's first fence after the given access, if there was one. An
+  /// asynchronous reader must know about this fence.
   std::optional<Stamp> fence_behind(const Stamp& access) const;
 
  private:

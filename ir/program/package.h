@@ -60,10 +60,10 @@ void write_package(const PackageContents& contents,
 class PackageReader {
  public:
   struct Variant {
-    std::string target;  ///< the name of the target, after "sim:" if it is simulated
-    std::string format;  ///< of its code: "image", "cubin", "ptx", "kernel", "graph"
-    uint32_t text = 0;   ///< sections
-    std::vector<uint32_t> blobs = {};
+    std::string target;                ///< the name of the target, after "sim:" if it is simulated
+    std::string format;                ///< of its code: "image", "cubin", "ptx", "kernel", "graph"
+    uint32_t text = 0;                 ///< the number of the section with the program's text
+    std::vector<uint32_t> blobs = {};  ///< the numbers of the sections with its blobs
   };
   struct Function {
     std::string name;

@@ -9,8 +9,8 @@ namespace braze {
 /// copies.
 inline bool has_asynchronous_dots(const Target& target) { return target.name == "sm_90a"; }
 
-/// The number of registers of a thread with which two blocks of products with the largest tile
-/// share a multiprocessor; 0 where the assembler would then spill.
+/// How many registers a thread may have so that two blocks of a product share a multiprocessor,
+/// even with the largest tile. 0 if the assembler would spill with so few.
 inline int64_t shared_block_registers(const Target& target) {
   return target.name == "sm_90a" ? 128 : 0;
 }

@@ -43,8 +43,9 @@ const std::vector<Target>& rows() {
     interpreter.kind = TargetKind::Interpreter;
     interpreter.flops_per_second = 100e6;
 
-    // Speeds: NVIDIA's data sheets of the A100 80GB SXM and the H100 SXM. Links: NVLink with NCCL,
-    // which moves four fifths of what the data sheets say (357 GB/s between four H100).
+    // Speeds: NVIDIA's data sheets of the A100 80GB SXM and the H100 SXM. Links: four fifths of
+    // what the data sheets say of NVLink. NCCL by itself reaches 357 GB/s between four H100, which
+    // is four fifths of the data sheet.
     Target sm_80;
     sm_80.name = "sm_80";
     sm_80.kind = TargetKind::Gpu;

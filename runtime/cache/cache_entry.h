@@ -65,8 +65,8 @@ inline constexpr size_t kEntryHeaderBytes = 32;
 inline constexpr uint64_t kMostEntryBytes = uint64_t{256}
                                             << 20;  ///< the limit of a file, without signature
 
-/// What the beginning of a file shows to be wrong with the file, before the rest is read. `size` is
-/// the size of the file without a signature.
+/// Finds faults of a file that its first bytes already show. Empty if there are none. `size` is the
+/// size of the file without a signature.
 std::string_view header_fault(std::string_view header, uint64_t size);
 
 /// Parses the bytes of a file, which may be arbitrary.

@@ -51,7 +51,7 @@ class DiskCache {
   /// Whether a lookup can find anything: the cache is on and has a folder that can be trusted.
   bool enabled();
 
-  /// The payload that was stored under an equal key.
+  /// The payload that was stored under an equal key; nullopt if there is none.
   std::optional<std::string> load(const CacheKey& key);
   /// Stores `payload`, unless there is an entry of this key already.
   void store(const CacheKey& key, std::string_view payload);

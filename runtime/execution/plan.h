@@ -38,15 +38,15 @@ struct Binding {
     bool serial = false;          ///< too short to be worth several threads
     double seconds = 0;           ///< estimated time
     uint64_t bytes = 0, flops = 0;
-    /// The exchanges of a collective. Each of them has its memory in one piece, so several members
-    /// of the launch can be one exchange.
+    /// The exchanges of a collective. The operands of an exchange are one piece of memory, and so
+    /// are its results. Each piece holds one member of the launch, or several side by side.
     struct Exchange {
       size_t member = 0;   ///< the first member
       uint64_t bytes = 0;  ///< the size of all its operands, with the gaps between them
     };
     std::vector<Exchange> exchanges = {};
-    /// The last of the collectives before this launch that access its memory, so that they must be
-    /// complete. Collectives are complete in their order.
+    /// The last collective before this launch that accesses memory of the launch. The launch waits
+    /// for it, and thereby for all collectives before it, because collectives complete in order.
     std::optional<uint32_t> awaits = {};
   };
 

@@ -86,8 +86,8 @@ struct Array::State {
   /// Notes that a stream uses the memory until `fence`.
   void add_use(uint32_t pool, std::shared_ptr<Fence> fence);
   std::vector<Use> uses_so_far();
-  /// Makes later work in `stream` come after the work that makes the value. That work must have
-  /// been executed.
+  /// Makes later work in `stream` come after the work that makes the value. That work must already
+  /// have been put into its own stream.
   void order(DeviceStream* stream) const;
   void pin() noexcept { pins.fetch_add(1); }
   /// Removes a pin, and notifies waiting threads if it was the last one.

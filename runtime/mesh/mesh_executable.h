@@ -11,19 +11,19 @@
 
 namespace braze {
 
-/// Immutable and shareable, as an Executable.
+/// Like an Executable, it does not change after it is made, and many threads may use it.
 class MeshExecutable {
  public:
   MeshExecutable() = default;
   /// InvalidArgument unless the mesh has the axes of the program.
   static MeshExecutable load(std::shared_ptr<const Program> program, const Mesh& mesh);
 
-  /// One execution on all devices: for the arguments of each device, the results of each. Memory is
-  /// taken on all devices before anything is submitted to any, so ResourceExhausted leaves all
-  /// arguments as they were. Calls of several threads queue in one order on all devices. Places of
-  /// other processes have neither arguments nor results here. If the mesh has several processes,
-  /// all of them call this function; a failure in one is a failure of the call in all, and what
-  /// they donated is lost.
+  /// One execution on all devices. It takes the arguments of each device, and returns the results
+  /// of each device. Memory is taken on all devices before anything is submitted to any, so
+  /// ResourceExhausted leaves all arguments as they were. Calls of several threads queue in one
+  /// order on all devices. Places of other processes have neither arguments nor results here. If
+  /// the mesh has several processes, all of them call this function; a failure in one is a failure
+  /// of the call in all, and what they donated is lost.
   std::vector<std::vector<Array>> run(std::span<const std::vector<Array>> arguments) const;
 
   const Executable& on(size_t device) const;  ///< the part of a device of this process

@@ -29,8 +29,8 @@ class Ranks;
 struct Mesh::State {
   std::vector<MeshAxis> axes;
   std::vector<Device> devices;
-  Ranks* ranks = nullptr;  ///< the processes that own the devices, of which each has the same
-                           ///< number; null if all devices belong to this process
+  Ranks* ranks = nullptr;  ///< the processes that own the devices; each process owns the same
+                           ///< number of them. Null if all devices belong to this process
   int rank_of(size_t place) const;  ///< 0 if all devices belong to this process
   // For devices with their own queues (GPUs); made when first needed.
   std::mutex mutex;

@@ -42,7 +42,8 @@ T& c_need(T* pointer, std::string_view name) {
   return *pointer;
 }
 
-/// Throws kOptionsSize.
+/// Throws kOptionsSize, with the name of the structure, the size that was given, and the sizes that
+/// this library takes.
 [[noreturn]] void fail_options_size(std::string_view name, size_t given, size_t least, size_t here);
 
 /// The structure that a program passed. The program may be older than this library, so members
@@ -51,7 +52,7 @@ T& c_need(T* pointer, std::string_view name) {
 /// here must not be ignored silently.
 template <class Options>
 Options c_options(const Options& given, std::string_view name, size_t least = sizeof(size_t)) {
-  const bool is_whole = given.size % alignof(Options) == 0;  // else it would cut a member
+  const bool is_whole = given.size % alignof(Options) == 0;  // else it would end inside a member
   if (given.size < least || given.size > sizeof(Options) || !is_whole)
     fail_options_size(name, given.size, least, sizeof(Options));
   Options options{};

@@ -75,7 +75,8 @@ class Machine {
                              const Entry& entry, llvm::IRBuilderBase& b) const = 0;
   /// Ends the function. `streams` says whether some store bypassed the caches.
   virtual void leave(bool streams, llvm::IRBuilderBase& b) const = 0;
-  /// What every function needs, whichever file made it.
+  /// Sets the attributes that every function for this machine needs, including those that the
+  /// translator adds.
   virtual void set_attributes(llvm::Function& function) const = 0;
 };
 

@@ -1093,7 +1093,7 @@ class Printer {
       line("#pragma unroll");
     else
       line("#pragma unroll {}", std::max<int64_t>(1, op.unroll));
-    // The first k that is not run must fit as well.
+    // The loop also computes the first k beyond its end, which must fit into the type of k as well.
     const Interval from = op.low.range(), to = op.high.range(), by = op.step.range();
     const bool narrow = is_narrow(from) && is_narrow(to) && is_narrow(by) &&
                         is_narrow(Interval{from.min, to.max + by.max});

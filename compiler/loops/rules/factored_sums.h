@@ -24,14 +24,15 @@ struct FactoredSums {
 std::variant<FactoredSums, Refusal> find_factored_sums(const LoopTree& tree);
 
 /// Joins summed axes that every factor reads as one number, and summed axes with fewer than `few`
-/// indices that lie side by side in all factors. With fewer loops inside each other, sums are
-/// handed from loop to loop less often.
+/// indices that lie side by side in all factors. A sum is carried through every loop around it, so
+/// fewer nested loops carry it less often.
 void join_digits(Scheduled& out, int64_t few);
 /// Reorders the loops of a nest: the axes in `wanted` first, and then the others.
 void sort_nest(Scheduled& out, const std::vector<size_t>& nest,
                const std::vector<std::string>& wanted);
 
-/// The product of the planned extents of those `axes` for which `counts` holds.
+/// The product of the planned extents of those `axes` for which `counts` holds. (For a symbol, the
+/// planned extent is the value that the compiler plans for.)
 int64_t product_of(const LoopTree& tree, const std::vector<size_t>& axes,
                    const std::function<bool(size_t)>& counts);
 /// The number of machine operations that follow each sum.

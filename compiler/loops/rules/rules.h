@@ -23,7 +23,7 @@ inline Refusal no_rule(std::string why) { return {&codes::kNoRule, std::move(why
 struct Scheduled {
   LoopTree tree;
   LoopTreeSteps steps = {};
-  /// If it has dots that are not asynchronous: the reason.
+  /// Why its dots are not asynchronous, if it has any that are not.
   std::optional<Refusal> refused = {};
 
   /// Takes a step if it is legal. Otherwise it changes nothing and returns false.
@@ -57,7 +57,7 @@ std::optional<Refusal> tile_scans(Scheduled& out, const Target& target);
 bool has_placed(const LoopTree& tree);
 std::optional<Refusal> tile_places(Scheduled& out, const Target& target);
 /// products: dots on asynchronous matrix units, if their factors are in memory and all dots run
-/// over the same axes; with what follows them.
+/// over the same axes. The rule also schedules the operations that follow the dots.
 std::optional<Refusal> tile_products(Scheduled& out, const Target& target);
 /// products on a CPU: sums whose factors run along different parallel axes.
 std::optional<Refusal> tile_products_for_cpu(Scheduled& out, const Target& target);

@@ -6,7 +6,8 @@
 
 namespace braze {
 
-/// `last i`: i becomes the last dimension of all tiles that have it, along which vectors lie.
+/// `last i`: i becomes the last dimension of all tiles that have it. Vectors lie along the last
+/// dimension.
 struct LastStep {
   static constexpr std::string_view kName = "last";
   std::string axis;

@@ -13,8 +13,8 @@
 // shape. Parameters and results have the same floating dtypes, and gradients have these dtypes or
 // f32. If names or types differ, the functions throw InvalidArgument. Steps of f16 and bf16
 // parameters are computed in f32 and rounded once. Their state is f32, because in 16 bits the sums
-// of many small steps would not change. Nevertheless, a step of less than half an ulp of its
-// parameter is lost, unless the state has a master copy in f32.
+// of many small steps would not change. Even so, a step smaller than half an ulp of its parameter
+// is lost, unless the state has a master copy in f32.
 //
 // Options are numbers, or Tensors that are floating scalars, such as an argument that is a number.
 // One compiled step then serves a learning rate that changes:

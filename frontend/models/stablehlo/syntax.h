@@ -36,7 +36,7 @@ struct Type {
 struct Attribute;
 using Attributes = std::map<std::string, Attribute, std::less<>>;
 
-/// A dense<...>, which has all elements, or one element that stands for all.
+/// The content of dense<...>: all elements, or one element that stands for all of them.
 struct Literal {
   Type type;
   /// It has rank 0 if it stands for all elements. It is null if Braze does not have the type.

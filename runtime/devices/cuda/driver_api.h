@@ -48,7 +48,7 @@ union CUlaunchAttributeValue {
     unsigned x, y, z;
   } clusterDim;
   int programmaticStreamSerializationAllowed;
-  void* pointer;  // some attributes are pointers, which determines the alignment of all
+  void* pointer;  // some attributes are pointers, so the union is aligned like a pointer
 };
 
 struct CUlaunchAttribute {

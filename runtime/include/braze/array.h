@@ -132,7 +132,7 @@ class Array {
 
   struct State;  // runtime/memory/array_state.h
   explicit Array(std::shared_ptr<State> state) : state_(std::move(state)) {}  ///< for Braze itself
-  struct Spread;  /// For Braze itself (runtime/mesh/spread.h).
+  struct Spread;  ///< for Braze itself (runtime/mesh/mesh_state.h)
   explicit Array(std::shared_ptr<const Spread> spread) : spread_(std::move(spread)) {}
   /// For Braze itself: the state of an array on one device. InvalidArgument if it is spread over a
   /// mesh.
