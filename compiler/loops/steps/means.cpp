@@ -74,15 +74,6 @@ bool same_expression(const LoopBody& a, uint32_t i, const LoopBody& b, uint32_t 
   return true;
 }
 
-bool speaks_of_loads(const LoopBody& body) {
-  bool out = false;
-  LoopBody copy = body;
-  change_exprs(copy, [&](Expr& e) {
-    for (const std::string& symbol : e.symbols()) out = out || loaded_step(symbol);
-  });
-  return out;
-}
-
 // factor * rest, or the factor alone.
 struct Product {
   double factor = 0;
@@ -96,7 +87,7 @@ class Following {
       : tree_(tree), sum_(sum), task_(task), count_(count), out_(body_dtype(task)) {}
 
   std::variant<FollowedMean, std::string> run() {
-    if (speaks_of_loads(task_.body)) return "it computes addresses";
+    if (has_loaded_coordinates(task_.body)) return "it computes addresses";
     const auto result = copy(task_.body.results[0]);
     if (!result) return "it reads the total otherwise than as the mean of all terms";
     if (!reads_distances()) return "it reads the mean otherwise than subtracted from a term of it";

@@ -181,6 +181,15 @@ void change_exprs(LoopTask& task, const std::function<void(Expr&)>& change) {
   if (task.rescale) change_exprs(*task.rescale, change);
 }
 
+bool has_loaded_coordinates(const LoopBody& body) {
+  bool out = false;
+  LoopBody copy = body;
+  change_exprs(copy, [&](Expr& e) {
+    for (const std::string& symbol : e.symbols()) out = out || loaded_step(symbol);
+  });
+  return out;
+}
+
 std::set<size_t> axes_used(const LoopTree& tree, const LoopTask& task) {
   std::set<size_t> out;
   LoopTask copy = task;

@@ -88,6 +88,8 @@ void renumber_axes(LoopTree& tree, const std::function<size_t(size_t)>& number);
 /// ratio.
 void change_exprs(LoopBody& body, const std::function<void(Expr&)>& change);
 void change_exprs(LoopTask& task, const std::function<void(Expr&)>& change);
+/// Whether an expression of the body uses an integer that the body loads.
+bool has_loaded_coordinates(const LoopBody& body);
 /// The axes that the body and the coordinates of a task use.
 std::set<size_t> axes_used(const LoopTree& tree, const LoopTask& task);
 /// The values that tasks of a region make.

@@ -94,15 +94,6 @@ uint32_t convert_to(LoopBody& body, uint32_t number, DType dtype) {
   return static_cast<uint32_t>(body.steps.size() - 1);
 }
 
-bool speaks_of_loads(const LoopBody& body) {
-  bool out = false;
-  LoopBody copy = body;
-  change_exprs(copy, [&](Expr& e) {
-    for (const std::string& symbol : e.symbols()) out = out || loaded_step(symbol);
-  });
-  return out;
-}
-
 }  // namespace
 
 std::optional<Refusal> legal(const LoopTree& tree, const DrawStep& step) {
@@ -139,7 +130,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const DrawStep& step) {
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& reader, const auto&) {
       for (const LoopStep& s : reader.body.steps)
-        if (s.kind == LoopStep::Kind::Read && s.source == *value && speaks_of_loads(reader.body))
+        if (s.kind == LoopStep::Kind::Read && s.source == *value &&
+            has_loaded_coordinates(reader.body))
           refusal = Refusal{&codes::kComputedAddress,
                             fmt::format("a task that reads %{} computes addresses", step.value),
                             "leave it as it is"};
