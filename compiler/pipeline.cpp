@@ -32,7 +32,6 @@
 #include "compiler/planning/equal.h"
 #include "compiler/planning/order.h"
 #include "compiler/planning/plan.h"
-#include "compiler/tiling/tile.h"
 #include "ir/code/text.h"
 #include "ir/graph/origins.h"
 #include "ir/graph/reference.h"
@@ -261,7 +260,7 @@ Graph run_passes(Graph graph, Precision precision, const Target& target, PhaseVi
     graph = pass.run(graph);
     shown(pass.name);
   }
-  if (has_asynchronous_dots(target)) {
+  if (target.asynchronous_dots) {
     graph = share_divisors(graph, precision);
     shown("share_divisors");
     graph = split_dots(graph, target);
@@ -302,7 +301,7 @@ Launches launches_of(const LoopForms& forms, std::vector<CompiledFusion>& compil
     const bool is_kernel = !keys[i].text.empty();
     texts.push_back(!options.fuse ? ""
                     : is_kernel   ? keys[i].text
-                                  : collective_key(forms.graph(), compiled[i].fusion.nodes.front()));
+                                : collective_key(forms.graph(), compiled[i].fusion.nodes.front()));
   }
   Launches out{launch_order(forms, compiled, texts, updates, target), {}};
   std::unordered_map<std::string_view, size_t> first;  // by the text of a key: its first fusion
@@ -412,8 +411,8 @@ void show_code(const Kernel& kernel, const Target& target, const CompileOptions&
       {"sass", kernel.name, [&] { return gpu_machine_text(generate(kernel, target, options)); }});
 }
 
-TiledKernel tiled_kernel(const TilingRequest& request, const CompileOptions& options,
-                         PhaseViewers& viewers) {
+TreeTiling tiled_kernel(const TilingRequest& request, const CompileOptions& options,
+                        PhaseViewers& viewers) {
   const std::string& name = request.name;
   const TraceSpan span("lowering", "tile", name);
   viewers.show({"unscheduled", name, [&] {
@@ -432,7 +431,7 @@ TiledKernel tiled_kernel(const TilingRequest& request, const CompileOptions& opt
   auto& tiling = std::get<TreeTiling>(made);
   if (tiling.refused) viewers.show({"refusal", name, [&] { return text_of(*tiling.refused); }});
   viewers.show("loops", tiling.tree, name);
-  return std::move(tiling.tiled);
+  return std::move(tiling);
 }
 
 // The locations in `source` are numbers of nodes; `locations` are the true ones.
@@ -454,26 +453,22 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
     return !is_collective(forms, fusion.nodes.front());
   };
   const unsigned threads = viewers.any() ? 1 : count_cores();
-  std::vector<PlacedFusion> placed(parts.fusions.size());
-  parallel_for(placed.size(), threads, [&](size_t i) {
-    const Fusion& fusion = parts.fusions[i];
-    placed[i] = {fusion, is_kernel(fusion) ? tiling_space(forms, fusion) : Space()};
-  });
-  const Updates updates = decide_updates(forms, placed, target);
+  const Updates updates = decide_updates(forms, parts.fusions, target);
   const std::vector<bool> relaxed = relaxed_nodes(graph, options.precision);
   const bool strict = options.precision == Precision::Strict;
-  std::vector<CompiledFusion> compiled(placed.size());
-  std::vector<KernelKey> keys(placed.size());
+  std::vector<CompiledFusion> compiled(parts.fusions.size());
+  std::vector<KernelKey> keys(compiled.size());
   parallel_for(compiled.size(), threads, [&](size_t i) {
     CompiledFusion& out = compiled[i];
-    static_cast<PlacedFusion&>(out) = placed[i];
+    out.fusion = parts.fusions[i];
     out.name = names[i];
     out.seconds = parts.costs[i].seconds;
     if (!is_kernel(out.fusion)) return;
     const TilingRequest request{forms,    out.fusion,         target,
                                 names[i], updates.aliases[i], strict ? nullptr : &relaxed};
     refuse_schedule_if_broken(names[i], options, [&] {
-      TiledKernel tiled = tiled_kernel(request, options, viewers);
+      auto [tree, tiled, refused] = tiled_kernel(request, options, viewers);
+      out.tree = std::move(tree);
       out.parameters = std::move(tiled.parameters);
       check_after(tiled.program, "tiling");
       out.kernel = lower_shown(tiled.program, target, viewers);
@@ -562,7 +557,7 @@ void check_target(const Kernel& kernel, const Target& target) {
 }
 
 void check_target(const TileProgram& tile, const Target& target) {
-  if (!tile.pipelined || has_asynchronous_dots(target)) return;
+  if (!tile.pipelined || target.asynchronous_dots) return;
   fail_target(tile, target, "pipelined tile programs need asynchronous copies and products",
               "use the option --target sm_90a, or the device \"sim:sm_90a\" or \"interpreter\"");
 }

@@ -19,4 +19,11 @@ struct Fusion {
   std::vector<NodeId> after;
 };
 
+/// For each node of the graph, whether the Fusion computes it.
+inline std::vector<bool> membership(const Graph& graph, const Fusion& fusion) {
+  std::vector<bool> out(graph.size());
+  for (const NodeId node : fusion.nodes) out[node.index] = true;
+  return out;
+}
+
 }  // namespace braze

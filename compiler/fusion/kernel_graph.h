@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "compiler/fusion/cost.h"
 #include "compiler/fusion/fusion.h"
 #include "compiler/fusion/inliner.h"
+#include "compiler/loops/cost.h"
 
 namespace braze {
 
@@ -27,6 +27,7 @@ struct Candidate {
   Fusion fusion;              ///< nodes and inputs in graph order
   std::vector<NodeId> roots;  ///< in graph order
   Cost cost;
+  size_t kind = 0;                ///< equal kernels have the same
   const Code* refusal = nullptr;  ///< why it merges with no other kernel; then it has no cost
 };
 

@@ -14,6 +14,7 @@
 #include "compiler/fusion/kernel_graph.h"
 #include "compiler/fusion/prices.h"
 #include "compiler/fusion/reasons.h"
+#include "compiler/fusion/recompute.h"
 #include "ir/graph/rewrite.h"
 #include "ir/support/parallel.h"
 #include "ir/support/text.h"
@@ -373,7 +374,7 @@ class Search {
   // from using them.
   std::optional<NodeId> packed(NodeId factor, NodeId user) const {
     const auto* dot = graph_[user].as<DotOp>();
-    if (!live_[user.index] || !dot || !has_asynchronous_dots(target_)) return std::nullopt;
+    if (!live_[user.index] || !dot || !target_.asynchronous_dots) return std::nullopt;
     if (forms_.find(user)->largest_elements() < kLeastAsynchronousDot) return std::nullopt;
     if (dot->tf32) {
       const auto* transpose = graph_[factor].as<TransposeOp>();
@@ -499,6 +500,7 @@ class Search {
                               : fmt::format("%{} and %{}", price.first.index, price.second.index);
     kernel.refusal = price.refusal;
     kernel.cost = price.cost;
+    kernel.kind = price.kind;
   }
 
   // --- Merging --------------------------------------------------------------------------------
@@ -537,6 +539,9 @@ class Search {
       apart.flops += kernel.cost.flops;
       most_instances = std::max(most_instances, kernel.cost.instances);
     }
+    // Equal kernels that do not wait for each other are one launch as they are.
+    if (are_equal_siblings(kernels))
+      for (const size_t k : kernels.subspan(1)) apart.seconds -= kernels_[k].cost.start_seconds;
     std::string detail;
     measure(merged, &detail);
     if (merged.refusal) return {{}, merged.refusal, detail, 0};
@@ -557,6 +562,13 @@ class Search {
                          : &reasons::kCost,
             detail,
             saving};
+  }
+
+  bool are_equal_siblings(std::span<const size_t> kernels) const {
+    return std::ranges::all_of(kernels, [&](size_t k) {
+      return kernels_[k].kind == kernels_[kernels[0]].kind &&
+             std::ranges::none_of(kernels, [&](size_t other) { return kernels_.reads(k, other); });
+    });
   }
 
   // Whether some result of the kernel is needed by a collective before all that the kernel reads is

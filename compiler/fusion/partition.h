@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "compiler/fusion/cost.h"
 #include "compiler/fusion/fusion.h"
+#include "compiler/fusion/inliner.h"
+#include "compiler/loops/cost.h"
 #include "ir/graph/graph.h"
 #include "ir/graph/reference.h"
 #include "ir/target/target.h"

@@ -5,11 +5,12 @@
 #include <unordered_map>
 
 #include "compiler/fusion/reasons.h"
-#include "compiler/fusion/space.h"
-#include "compiler/loops/build.h"
-#include "compiler/loops/rules/rules.h"
+#include "compiler/fusion/shared_axes.h"
+#include "compiler/loops/emit.h"
+#include "compiler/loops/tile_loops.h"
 #include "ir/support/hash.h"
 #include "ir/support/parallel.h"
+#include "ir/tile/verify.h"
 
 namespace braze {
 
@@ -115,6 +116,7 @@ Prices::Asked Prices::ask(const Fusion& fusion) {
   const std::lock_guard lock(mutex_);
   std::vector<NodeId> nodes = ordered(fusion);
   const auto [known, added] = known_.try_emplace(key_of(fusion, nodes));
+  if (added) known->second.kind = known_.size();
   return {&known->second, std::move(nodes), added};
 }
 
@@ -131,7 +133,8 @@ void Prices::answer(const Asked& asked, const Fusion& fusion) {
     error = std::current_exception();
   }
   const std::lock_guard lock(mutex_);
-  *asked.known = {price, error, true};
+  price.kind = asked.known->kind;
+  *asked.known = {price.kind, price, error, true};
   found_.notify_all();
 }
 
@@ -172,21 +175,34 @@ bool Prices::is_cascade(const Fusion& fusion) const {
 }
 
 Price Prices::find(const Fusion& fusion) const {
-  const auto found = find_space(forms_, fusion);
-  if (const auto* none = std::get_if<NoSpace>(&found)) {
-    Price price{none->code, none->first, none->second};
+  const TilingRequest request{forms_, fusion, target_, "price", {}, &relaxed_};
+  if (const auto none = refuse_shared_axes(forms_, fusion)) {
+    Price price{.refusal = none->code, .first = none->first, .second = none->second};
     if (!is_cascade(fusion)) return price;
-    const auto by_tree = estimate_by_tree(forms_, fusion, target_, relaxed_);
-    if (const auto* cost = std::get_if<Cost>(&by_tree)) return {.cost = *cost};
-    price.by_tree = std::get<Refusal>(by_tree).code;
+    const auto made = tile_loops(request);
+    const auto* tiling = std::get_if<TreeTiling>(&made);
+    // The target must have what the tile program of a cascade needs.
+    const bool sound = tiling && verify(tiling->tiled.program).empty();
+    if (sound) return {.cost = cost_of(tiling->tree, target_)};
+    price.by_tree = tiling ? &codes::kNoEmission : std::get<Refusal>(made).code;
     return price;
   }
+  LoopTree tree = first_tree(request);
   // If one loop cannot walk the axes of all scans, these are not one kernel.
-  if (std::get<Space>(found).running && !serves_scans(build_loops(forms_, fusion, "price")))
-    return {&reasons::kRunning, fusion.nodes.front(), fusion.nodes.back()};
-  const auto cost = estimate(forms_, fusion, std::get<Space>(found), target_, relaxed_);
-  if (!cost) return {&reasons::kDifferentDomain, fusion.outputs.front(), fusion.outputs.back()};
-  return {.cost = *cost};
+  const bool scans = std::ranges::any_of(fusion.nodes, [&](NodeId node) {
+    const LoopForm* form = forms_.find(node);
+    return form && form->running;
+  });
+  if (scans && !serves_scans(tree))
+    return {.refusal = &reasons::kRunning,
+            .first = fusion.nodes.front(),
+            .second = fusion.nodes.back()};
+  const auto made = schedule(std::move(tree), target_);
+  if (const auto* scheduled = std::get_if<Scheduled>(&made))
+    return {.cost = cost_of(scheduled->tree, target_)};
+  return {.refusal = &reasons::kDifferentDomain,
+          .first = fusion.outputs.front(),
+          .second = fusion.outputs.back()};
 }
 
 }  // namespace braze

@@ -12,9 +12,9 @@
 #include <span>
 #include <vector>
 
-#include "compiler/fusion/cost.h"
 #include "compiler/fusion/fusion.h"
 #include "compiler/fusion/inliner.h"
+#include "compiler/loops/cost.h"
 #include "ir/support/condition_variable.h"
 #include "ir/target/target.h"
 
@@ -22,6 +22,7 @@ namespace braze {
 
 /// The cost of a kernel, or the reason why it cannot be one, with the two nodes that do not fit.
 struct Price {
+  size_t kind = 0;  ///< equal kernels have the same
   const Code* refusal = nullptr;
   NodeId first = {}, second = {};
   Cost cost = {};
@@ -45,6 +46,7 @@ class Prices {
   using Key = std::vector<uint32_t>;
   // Prices name nodes by their place in the order that `ordered` gives.
   struct Known {
+    size_t kind = 0;
     Price price;
     std::exception_ptr error;
     bool found = false;  // else some thread is about to find it

@@ -8,7 +8,6 @@
 #include <ranges>
 #include <set>
 
-#include "compiler/fusion/space.h"
 #include "compiler/loops/axes.h"
 #include "compiler/loops/finite.h"
 #include "ir/ops/scalar.h"
@@ -239,7 +238,7 @@ class TreeBuilder {
         graph_(forms.graph()),
         fusion_(fusion),
         aliases_(aliases),
-        inside_(membership(graph_, fusion.nodes)),
+        inside_(membership(graph_, fusion)),
         relaxed_(relaxed) {
     tree_.name = name;
     const auto dots = std::ranges::count_if(fusion.nodes, [&](NodeId node) {
@@ -512,9 +511,8 @@ class TreeBuilder {
     return std::none_of(roots_.begin(), roots_.end(),
                         [](const Root& root) { return root.task.kind == LoopTask::Kind::Scan; });
   }
-  // Everything that is stored beside a scan is computed in its walk, as the space of the Fusion
-  // says. If a root computes again what another root stores, they compute it at the same index,
-  // wherever they read memory.
+  // Everything that is stored beside a scan is computed in its walk. If a root computes again what
+  // another root stores, they compute it at the same index, wherever they read memory.
   void join_running() {
     for (const Root& root : roots_) {
       for (const LoopStep& s : root.task.body.steps)

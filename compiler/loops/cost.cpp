@@ -2,110 +2,201 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <set>
+#include <unordered_map>
 
-#include "compiler/fusion/space.h"
+#include "compiler/fusion/recompute.h"
 #include "compiler/loops/rules/facts.h"
 #include "compiler/loops/steps/factors.h"
+#include "ir/support/text.h"
 #include "ir/target/features.h"
 
 namespace braze {
 
 namespace {
 
-// The turns of the loops over an axis that run on `machine` (None: on any), the outermost first.
-std::vector<int64_t> turns_of(const LoopTree& tree, size_t axis, Machine machine) {
-  std::vector<int64_t> out;
-  const std::function<void(const LoopRegion&)> walk = [&](const LoopRegion& region) {
-    for (const LoopItem& item : region) {
-      const auto* loop = std::get_if<Box<Loop>>(&item);
-      if (!loop) continue;
-      for (const LoopLevel& level : (*loop)->levels)
-        if (level.axis == axis && (machine == Machine::None || (*loop)->on == machine))
-          out.push_back(level.turn);
-      walk((*loop)->body);
-    }
-  };
-  walk(tree.phases[0]);
-  return out;
+// --- What a tree does ---------------------------------------------------------------------------
+
+struct Work {
+  double instances = 1;   // of the grid
+  double tile = 1;        // elements that one instance works on at a time
+  double operations = 0;  // for all elements
+  double products = 0;    // operations of dots on vector units
+  double matrix_products =
+      0;                    // operations of dots on matrix units, as if their factors had 16 bits
+  double read = 0;          // bytes of tensors that are read; what is read again counts once
+  double written = 0;       // bytes of tensors that are written
+  double loaded = 0;        // bytes that all instances load
+  double lines = 0;         // bytes of the lines that the warps of a GPU load
+  double cached_again = 0;  // bytes that later loops load again and that the shared cache holds
+  double read_again = 0;    // bytes that later loops load again and that it does not hold
+  double beside_products = 0;  // bytes that follow asynchronous dots and do not move beside them
+  double slowly = 0;           // what these bytes cost, in bytes at the rate of memory
+  double turns = 1;            // of loops in which an instance waits for what it loads
+  bool folds = false, multiplies = false, asynchronous = false;
+  bool waits = false;  // whether elements are computed from folds over a tile with these elements
+};
+
+double most(const Expr& extent) {
+  return static_cast<double>(std::max<int64_t>(extent.range().max, 1));
 }
 
-}  // namespace
-
-namespace {
+// The number of indices that a loop takes each time that it runs: the mean over the turns of the
+// loops around it on which its bounds depend.
+double mean_length(const LoopTree& tree, const std::vector<const Loop*>& outside,
+                   const Loop& loop) {
+  const size_t axis = loop.levels[0].axis;
+  const double whole = most(extent_in(tree, outside, axis));
+  if (!loop.bounds) return whole;
+  constexpr int kSamples = 5;
+  const auto at = [&](const Expr& bound, int sample) -> std::optional<int64_t> {
+    std::unordered_map<std::string, Expr> values;
+    for (const Expr& size : tree.symbols) values.emplace(size.symbol_name(), size.range().max);
+    for (const Loop* other : outside)
+      for (const auto& [outer, turn] : other->levels) {
+        const int64_t extent = planned_extent(tree, outer);
+        const int64_t begin = (extent - 1) / turn * sample / (kSamples - 1) * turn;
+        values.insert_or_assign(tree.axes[outer].name, Expr(begin));
+        values.insert_or_assign(end_symbol(tree.axes[outer]).symbol_name(),
+                                Expr(std::min(begin + turn, extent)));
+      }
+    return bound.substitute(values).as_constant();
+  };
+  double sum = 0;
+  for (int sample = 0; sample < kSamples; ++sample) {
+    const auto first = at(loop.bounds->first, sample), last = at(loop.bounds->second, sample);
+    if (!first || !last) return whole;
+    sum += std::clamp(static_cast<double>(*last - *first), 0.0, whole);
+  }
+  return sum / kSamples;
+}
 
 // How often a task does something that depends on `axes` only, over its tile and the loops around
-// it. What does not depend on an axis is done once in each turn along it, and it is done before
-// inner loops over axes on which it does not depend.
+// it. It is done before inner loops over axes on which it does not depend, and once in each turn of
+// all other loops.
 double times(const LoopTree& tree, const std::vector<const Loop*>& around,
              const std::set<size_t>& axes) {
   double out = 1;
-  for (const size_t axis : axes) out *= static_cast<double>(planned_extent(tree, axis));
-  bool varies = false;
-  for (size_t i = around.size(); i-- > 0;) {
+  for (const size_t axis : axes) out *= most(extent_in(tree, around, axis));
+  size_t depth = around.size();
+  const auto varies = [&](const Loop& loop) {
+    return std::ranges::any_of(loop.levels,
+                               [&](const LoopLevel& level) { return axes.contains(level.axis); });
+  };
+  while (depth > 0 && !varies(*around[depth - 1])) --depth;
+  for (size_t i = 0; i < depth; ++i) {
     const std::vector<const Loop*> outside(around.begin(),
                                            around.begin() + static_cast<std::ptrdiff_t>(i));
-    for (const auto& [axis, turn] : around[i]->levels) varies |= axes.contains(axis);
     for (const auto& [axis, turn] : around[i]->levels) {
-      const auto extent = extent_in(tree, outside, axis).as_constant();
-      const auto all = static_cast<double>(extent ? *extent : planned_extent(tree, axis));
-      if (varies && !axes.contains(axis)) out *= std::ceil(all / static_cast<double>(turn));
+      const double length = around[i]->bounds ? mean_length(tree, outside, *around[i])
+                                              : most(extent_in(tree, outside, axis));
+      out *= std::max(length / static_cast<double>(turn), 1.0);
     }
   }
   return out;
 }
 
-std::set<size_t> axes_of(const LoopTree& tree, const LoopTask& task) {
+std::set<size_t> all_axes(const LoopTree& tree, const LoopTask& task) {
   std::set<size_t> out = own_axes(tree, task);
   out.insert(task.over.begin(), task.over.end());
   return out;
 }
 
-// The operations of bodies on a CPU. An operation whose result is the same for all lanes of a
-// vector takes as long as one on a vector.
-double vector_operations(const LoopTree& tree, const Target& target) {
+double elements_along(const LoopTree& tree, const std::set<size_t>& axes) {
+  double out = 1;
+  for (const size_t axis : axes) out *= static_cast<double>(planned_extent(tree, axis));
+  return out;
+}
+
+double bytes_of(const LoopTensor& tensor) {
+  return most(tensor.type.shape.numel()) * static_cast<double>(size_of(tensor.type.dtype));
+}
+
+double instances_of(const LoopTree& tree, const LoopRegion& phase) {
+  const auto* only = phase.size() == 1 ? std::get_if<Box<Loop>>(&phase[0]) : nullptr;
+  double out = 1;
+  if (only && (*only)->on == Machine::Grid)
+    for (const LoopLevel& level : (*only)->levels)
+      out *= std::ceil(static_cast<double>(planned_extent(tree, level.axis)) /
+                       static_cast<double>(level.turn));
+  return out;
+}
+
+// Whether a matrix unit computes the task.
+bool on_matrix_units(const LoopTask& task) {
+  return task.kind == LoopTask::Kind::Dot && (task.unit == Unit::Mma || task.unit == Unit::Wgmma);
+}
+
+// How often the factors of a dot on matrix units are computed: once for all columns.
+double factor_elements(const LoopTree& tree, const LoopTask& dot) {
+  double out = 0;
+  for (const uint32_t result : dot.body.results) {
+    if (dot.body.steps[result].kind != LoopStep::Kind::Apply) continue;
+    LoopTask factor = dot;
+    factor.body.results = {result};
+    factor.rescale.reset();
+    remove_dead_steps(factor.body);
+    out = std::max(out, elements_along(tree, axes_used(tree, factor)));
+  }
+  return out;
+}
+
+// The operations of bodies. On a CPU, one whose result is the same for all lanes of a vector runs
+// beside those on vectors, and takes a part of their time. On a GPU, each thread of a block
+// computes for itself what is the same for several of its elements.
+double body_operations(const LoopTree& tree, const Target& target) {
+  // A thread has some neighbours along the lanes, and what depends on nothing else it computes for
+  // each of them.
+  constexpr double kElementsOfThread = 8, kThreads = 256, kOfNeighbours = 0.25;
+  constexpr double kScalar = 0.25;  // of the time of an operation on a vector
+  const bool gpu = target.kind == TargetKind::Gpu;
   double out = 0;
   const auto first = first_steps(tree);
   auto is_first = first.begin();
-  for (const LoopRegion& phase : tree.phases)
+  for (const LoopRegion& phase : tree.phases) {
+    const double instances = instances_of(tree, phase);
     for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
       const std::vector<bool>& counts = *is_first++;
+      const std::set<size_t> all = all_axes(tree, task);
       std::optional<size_t> lane;  // the last dimension of the tile
-      for (const size_t axis : axes_of(tree, task))
+      for (const size_t axis : all)
         if (!extent_in(tree, around, axis).is_constant(1)) lane = axis;
+      const bool matrix = gpu && on_matrix_units(task);
+      const double factors = matrix ? factor_elements(tree, task) : 0;
+      const double threads = gpu && !matrix ? times(tree, around, all) / kElementsOfThread : 0;
       const auto axes = axes_of_steps(tree, task.body);
       for (size_t i = 0; i < axes.size(); ++i) {
         const LoopStep& s = task.body.steps[i];
         if (s.kind != LoopStep::Kind::Apply || !counts[i]) continue;
-        const bool splat = lane && !axes[i].contains(*lane);
-        out += operation_cost(s.op) * times(tree, around, axes[i]) *
-               static_cast<double>(splat ? target.vector_lanes(4) : 1);
+        const double changes = matrix ? factors : times(tree, around, axes[i]);
+        const double share = lane && axes[i].contains(*lane) ? kOfNeighbours : 1;
+        double evaluations =
+            std::max(changes, std::min(threads, std::max(changes, instances) * kThreads) / share);
+        if (!gpu && !(lane && axes[i].contains(*lane)))
+          evaluations *= target.vector_lanes(4) * kScalar;
+        out += operation_cost(s.op) * evaluations;
       }
     });
+  }
   return out;
 }
 
 // What follows asynchronous dots and takes time of its own: the threads that multiply move it, a
 // few accesses at a time.
-void add_beside_products(const LoopTree& tree, TreeWork& out) {
+void add_beside_products(const LoopTree& tree, Work& out) {
   // Shares of the rate of memory, measured on an H200: of what is loaded and stored row by row
   // beside a slab of sums on chip, of what is loaded for sums in registers, and of rows of results
   // that bulk copies cannot store.
-  constexpr double kByRows = 0.25, kByRegisters = 0.5, kOddRows = 0.1;
-  bool asynchronous = false, by_rows = false;
+  constexpr double kByRows = 0.25, kByRegisters = 0.35, kOddRows = 0.1;
+  bool by_rows = false;
   for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
-    asynchronous |= task.unit == Unit::Wgmma;
     by_rows |=
         task.kind == LoopTask::Kind::Compute && tree.values[task.target].storage == Storage::Chip;
   });
-  if (!asynchronous) return;
   std::set<size_t> moved;
   const auto add = [&](size_t tensor, double rate) {
     if (!moved.insert(tensor).second) return;
-    const TensorType& type = tree.tensors[tensor].type;
-    const double bytes = static_cast<double>(type.shape.numel().range().max) *
-                         static_cast<double>(size_of(type.dtype));
+    const double bytes = bytes_of(tree.tensors[tensor]);
     out.beside_products += bytes;
     out.slowly += bytes / rate;
   };
@@ -122,110 +213,299 @@ void add_beside_products(const LoopTree& tree, TreeWork& out) {
   });
 }
 
-// The work of a tree with reductions: each task is counted by itself.
-TreeWork work_of_tasks(const LoopTree& tree, const Target& target) {
-  TreeWork out;
-  const auto on_vectors = [](const LoopTask& task) {
-    return task.unit == Unit::None || task.unit == Unit::Fma;
-  };
-  const auto indices = [&](const LoopTask& wanted) {
-    double count = 1;
-    for (const LoopRegion& phase : tree.phases)
-      for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-        if (&task == &wanted) count = times(tree, around, axes_of(tree, task));
-      });
-    return count;
-  };
-  // A matrix unit takes a factor that was computed once for all columns.
-  const auto evaluated = [&](const LoopTask& task) {
-    if (task.kind != LoopTask::Kind::Dot || on_vectors(task)) return indices(task);
-    double count = 0;
-    for (const uint32_t result : task.body.results) {
-      if (task.body.steps[result].kind != LoopStep::Kind::Apply) continue;
-      LoopTask factor = task;
-      factor.body.results = {result};
-      factor.rescale.reset();
-      remove_dead_steps(factor.body);
-      double elements = 1;
-      for (const size_t axis : axes_used(tree, factor))
-        elements *= static_cast<double>(planned_extent(tree, axis));
-      count = std::max(count, elements);
+// The bytes of the lines of the nearest cache that a warp's load touches, for each of its elements:
+// a line for each lane where neighbouring lanes are far apart in memory.
+double line_bytes(const LoopTree& tree, const LoopTask& task,
+                  const std::vector<const Loop*>& around, const Expr& offset, double element) {
+  constexpr int64_t kLanes = 32;
+  constexpr double kLine = 128;
+  const Layout* layout = task.layout ? &*task.layout : nullptr;
+  if (task.makes_value() && tree.values[task.target].layout)
+    layout = &tree.values[task.target].layout->layout;
+  if (!layout) return element;
+  std::vector<int64_t> strides;  // in elements, of each dimension of the tile
+  for (const size_t axis : all_axes(tree, task)) {
+    if (extent_in(tree, around, axis).is_constant(1)) continue;
+    const auto coefficient = offset.coefficient_of(tree.axes[axis].name);
+    const auto stride = coefficient ? coefficient->as_constant() : std::nullopt;
+    if (!stride) return element;
+    strides.push_back(*stride);
+  }
+  if (strides.size() != layout->rank()) return element;
+  std::set<int64_t> lines;
+  for (int64_t lane = 0; lane < kLanes; ++lane) {
+    int64_t place = 0;
+    for (size_t d = 0; d < strides.size(); ++d) {
+      int64_t weight = strides[d];
+      for (auto digit = layout->axes[d].rbegin(); digit != layout->axes[d].rend(); ++digit) {
+        if (digit->resource == Resource::Lane)
+          place += lane / digit->stride % digit->extent * weight;
+        weight *= digit->extent;
+      }
     }
-    return count;
+    lines.insert(static_cast<int64_t>(std::floor(static_cast<double>(place) * element / kLine)));
+  }
+  const double touched = kLine * static_cast<double>(lines.size()) / kLanes;
+  // Neighbours in registers are loaded together.
+  return touched <= kLine / 8 ? element : touched;
+}
+
+// The memory that the tasks load and store.
+class Traffic {
+ public:
+  Traffic(const LoopTree& tree, const Target& target, Work& out)
+      : tree_(tree), target_(target), out_(out), read_(tree.tensors.size()) {}
+
+  void add() {
+    std::vector<double> written(tree_.tensors.size());
+    for (const LoopRegion& phase : tree_.phases)
+      for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+        const auto axes = axes_of_steps(tree_, task.body);
+        for (size_t i = 0; i < axes.size(); ++i)
+          if (task.body.steps[i].kind == LoopStep::Kind::Load)
+            add_load(task, task.body.steps[i], axes[i], around);
+        if (!task.makes_value())
+          written[task.target] +=
+              elements_along(tree_, stored_axes(task, axes)) *
+              static_cast<double>(size_of(tree_.tensors[task.target].type.dtype));
+      });
+    for (size_t t = 0; t < tree_.tensors.size(); ++t) {
+      out_.read += std::min(read_[t], bytes_of(tree_.tensors[t]));
+      out_.written += std::min(written[t], bytes_of(tree_.tensors[t]));
+    }
+  }
+
+ private:
+  // A place that was loaded, and the innermost loop around the load that runs its turns in order.
+  struct Seen {
+    size_t tensor;
+    Expr offset;
+    const Loop* walk;
   };
-  for (const LoopRegion& phase : tree.phases) {
-    const auto* only = phase.size() == 1 ? std::get_if<Box<Loop>>(&phase[0]) : nullptr;
+
+  void add_load(const LoopTask& task, const LoopStep& load, const std::set<size_t>& axes,
+                const std::vector<const Loop*>& around) {
+    const LoopTensor& tensor = tree_.tensors[load.source];
+    const Expr offset = linear_offset(load.at, tensor.type.shape);
+    const Loop* walk = nullptr;
+    double turns = 1;
+    for (size_t i = 0; i < around.size(); ++i)
+      if (const Loop* loop = around[i]; !loop->parallel) {
+        walk = loop;
+        for (const auto& [axis, turn] : loop->levels)
+          turns *= std::max(
+              mean_length(tree_, {around.begin(), around.begin() + static_cast<std::ptrdiff_t>(i)},
+                          *loop) /
+                  static_cast<double>(turn),
+              1.0);
+      }
+    out_.turns = std::max(out_.turns, turns);
+    bool again = false;
+    for (const Seen& other : seen_) {
+      if (other.tensor != load.source || !(other.offset == offset)) continue;
+      if (other.walk == walk) return;
+      again = true;
+    }
+    seen_.push_back({load.source, offset, walk});
+    const auto element = static_cast<double>(size_of(tensor.type.dtype));
+    const double bytes = elements_along(tree_, axes) * element;
+    // What a multiprocessor can keep beside other data, it loads once.
+    const double keeps = static_cast<double>(target_.l1_bytes) / 2;
+    // One of the conditions, as those of the parts of a concatenation, holds in half of all places.
+    const double share = load.conditions.empty() ? 1 : 0.5;
+    const double all = times(tree_, around, axes) * element * share;
+    if (target_.kind == TargetKind::Gpu)
+      out_.lines += all / element * line_bytes(tree_, task, around, offset, element);
+    out_.loaded += bytes <= keeps ? std::min(bytes * target_.cores, all) : all;
+    if (!again) {
+      read_[load.source] += bytes;
+      return;
+    }
     double instances = 1;
-    if (only && (*only)->on == Machine::Grid)
-      for (const LoopLevel& level : (*only)->levels)
-        instances *= std::ceil(static_cast<double>(planned_extent(tree, level.axis)) /
-                               static_cast<double>(level.turn));
-    out.instances = std::max(out.instances, instances);
+    for (const Loop* loop : around)
+      for (const auto& [axis, turn] : loop->levels)
+        if (loop->on == Machine::Grid && axes.contains(axis))
+          instances *= std::ceil(static_cast<double>(planned_extent(tree_, axis)) /
+                                 static_cast<double>(turn));
+    const double own = bytes / instances;
+    const double at_once = std::min(instances, static_cast<double>(target_.cores));
+    if (own <= static_cast<double>(target_.l2_bytes)) return;
+    const bool cached = own * at_once <= static_cast<double>(target_.l3_bytes);
+    (cached ? out_.cached_again : out_.read_again) += bytes;
+  }
+
+  std::set<size_t> stored_axes(const LoopTask& task,
+                               const std::vector<std::set<size_t>>& axes) const {
+    std::set<size_t> out;
+    for (const Expr& e : task.at)
+      for (const std::string& symbol : e.symbols()) {
+        if (const auto axis = find_axis(tree_, symbol)) out.insert(*axis);
+        if (const auto step = loaded_step(symbol))
+          out.insert(axes[*step].begin(), axes[*step].end());
+      }
+    return out;
+  }
+
+  const LoopTree& tree_;
+  const Target& target_;
+  Work& out_;
+  std::vector<double> read_;
+  std::vector<Seen> seen_;
+};
+
+Work work_of(const LoopTree& tree, const Target& target) {
+  // tf32 products run at half the rate of products of 16-bit factors, and products on a CPU that
+  // load both factors for each multiplication at half the rate of those that keep one.
+  constexpr double kHalfRate = 2;
+  Work out;
+  Traffic(tree, target, out).add();
+  std::set<size_t> folded;
+  for (const LoopRegion& phase : tree.phases) {
+    out.instances = std::max(out.instances, instances_of(tree, phase));
     for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-      std::set<size_t> axes = own_axes(tree, task);
-      axes.insert(task.over.begin(), task.over.end());
       double tile = 1;
-      for (const size_t axis : axes)
-        tile *= static_cast<double>(extent_in(tree, around, axis).range().max);
+      for (const size_t axis : all_axes(tree, task)) tile *= most(extent_in(tree, around, axis));
       out.tile = std::max(out.tile, tile);
-      if (task.kind == LoopTask::Kind::Dot)
-        (on_vectors(task) ? out.products : out.matrix_products) += 2 * indices(task);
-      if (task.kind == LoopTask::Kind::Fold) out.operations += indices(task);
+      out.folds |= task.has_state() && task.kind != LoopTask::Kind::Dot;
+      for (const LoopStep& s : task.body.steps)
+        out.waits |= s.kind == LoopStep::Kind::Read && folded.contains(s.source) &&
+                     all_axes(tree, task).size() > tree.values[s.source].axes.size();
+      if (task.kind == LoopTask::Kind::Fold) folded.insert(task.target);
+      const double indices = times(tree, around, all_axes(tree, task));
+      if (task.kind == LoopTask::Kind::Fold) out.operations += indices;
+      if (task.kind != LoopTask::Kind::Dot) return;
+      const bool matrix = on_matrix_units(task);
+      out.multiplies |= matrix;
+      out.asynchronous |= task.unit == Unit::Wgmma;
+      const auto loads = std::ranges::count(task.body.steps, LoopStep::Kind::Load, &LoopStep::kind);
+      const bool half = matrix ? task.tf32 : target.kind == TargetKind::Cpu && loads > 1;
+      (matrix ? out.matrix_products : out.products) += 2 * indices * (half ? kHalfRate : 1);
     });
   }
-  out.operations += target.kind == TargetKind::Cpu ? vector_operations(tree, target)
-                                                   : operations(tree, {}, evaluated).varying;
-  add_beside_products(tree, out);
+  out.operations += body_operations(tree, target);
+  if (out.asynchronous) add_beside_products(tree, out);
   return out;
+}
+
+// --- How long that takes ------------------------------------------------------------------------
+
+// What kernels reach on one kind of machine.
+struct Reached {
+  double memory, cache;  // shares of the Target's rates
+  double contractions;   // of products on vector units, a share of the Target's rate
+  // The share of the shared cache whose content is there because of the kernel before, or remains
+  // there for its next use.
+  double resident;
+  // The shorter one of memory time and compute time is hidden by the longer one, except for this
+  // share; the second is for kernels that compute elements from folds over their own tile.
+  double not_overlapped, not_overlapped_after_folds;
+  // In launches: what a kernel takes besides its phases, and what a phase with folds or with matrix
+  // units takes besides a launch.
+  double start, folding, multiplying;
+};
+// The speeds of a CPU are measured where the compiler runs.
+constexpr Reached kCpu{.memory = 1,
+                       .cache = 1,
+                       .contractions = 0.8,
+                       .resident = 1,
+                       .not_overlapped = 0.25,
+                       .not_overlapped_after_folds = 0.25,
+                       .start = 0,
+                       .folding = 0,
+                       .multiplying = 0};
+// The speeds of a GPU are those of its data sheet. Fitted on one half of the kernels of the sweep
+// on an H200, and judged on the other half (bench/sweep/predictions.py).
+constexpr Reached kGpu{.memory = 0.76,
+                       .cache = 0.9,
+                       .contractions = 0.5,
+                       .resident = 0.25,
+                       .not_overlapped = 0.1,
+                       .not_overlapped_after_folds = 0.4,
+                       .start = 0.25,
+                       .folding = 0.17,
+                       .multiplying = 0.67};
+
+// The shares of their rates that dots on matrix units reach.
+constexpr double kAsynchronousDots = 0.8, kWarpDots = 0.25;
+// What is loaded often comes faster than from the shared cache, by this factor, because a part of
+// it is in a closer one.
+constexpr double kCloser = 2.25;
+// In the time of 256 operations, a multiprocessor loads a line of 128 bytes from its nearest cache.
+constexpr double kLineBytesPerFlop = 0.5;
+// The number of tile elements that must be under way to keep the memory busy for one
+// multiprocessor.
+constexpr double kElementsToFill = 2400;
+// A turn of a loop that loads what it needs takes at least so long. A multiprocessor runs about so
+// many blocks at once.
+constexpr double kTurnSeconds = 0.8e-6, kResidentBlocks = 8;
+
+// The share of the machine that the instances keep busy.
+double busy_share(const Work& work, const Target& target) {
+  const double waves = work.instances / std::max(target.cores, 1);
+  if (target.kind != TargetKind::Gpu) return std::min(waves, 1.0);
+  if (work.multiplies) return waves / std::ceil(waves);
+  return std::min({waves, 1.0, waves * work.tile / kElementsToFill});
 }
 
 }  // namespace
 
-TreeWork work_of(const LoopTree& tree, const Target& target) {
-  TreeWork out;
-  bool reduces = tree.phases.size() != 1;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) { reduces |= task.has_state(); });
-  if (reduces) return work_of_tasks(tree, target);
-  double elements = 1, along = 1;
-  std::optional<size_t> lane;
-  for (size_t axis = 0; axis < tree.axes.size(); ++axis) {
-    const auto extent = static_cast<double>(planned_extent(tree, axis));
-    const auto turns = turns_of(tree, axis, Machine::None);
-    const auto dealt = turns_of(tree, axis, Machine::Grid);
-    const double share = dealt.empty() ? extent : static_cast<double>(dealt[0]);
-    elements *= extent;
-    out.instances *= std::ceil(extent / share);
-    out.tile *= share;
-    // The vectors of a CPU run along the axis whose innermost turns take several indices.
-    const int64_t innermost = turns.empty() ? planned_extent(tree, axis) : turns.back();
-    if (target.kind == TargetKind::Cpu && innermost > 1) {
-      lane = axis;
-      along = std::max(share / target.vector_lanes(4), 1.0);
-    }
-  }
-  // On a CPU, a value that does not vary along the vectors is computed once. Each thread of a GPU
-  // computes it for itself.
-  const Operations each = operations(tree, lane);
-  out.operations = elements * (each.varying + each.uniform / along);
+double asynchronous_rate(const Target& target) {
+  return target.flops_per_second * target.matrix_speed * kAsynchronousDots;
+}
+
+Cost cost_of(const LoopTree& tree, const Target& target) {
+  const Work work = work_of(tree, target);
+  const bool gpu = target.kind == TargetKind::Gpu;
+  const Reached& reached = gpu ? kGpu : kCpu;
+  const double memory = target.memory_bytes_per_second * reached.memory;
+  const double cache = target.cache_bytes_per_second * reached.cache;
+  const double beside = work.read + work.written - work.beside_products;
+  const double resident = std::min(beside, static_cast<double>(target.l3_bytes) * reached.resident);
+  double moving =
+      (resident + work.cached_again) / cache + (beside - resident + work.read_again) / memory;
+  if (gpu && !work.multiplies)
+    moving = std::max({moving, (work.loaded + work.written) / (cache * kCloser),
+                       work.lines / (target.flops_per_second * kLineBytesPerFlop)});
+  const double operations = work.operations / elementwise_rate(target);
+  double products = work.products / (target.flops_per_second * reached.contractions);
+  if (work.multiplies)
+    products += work.matrix_products /
+                (work.asynchronous ? asynchronous_rate(target)
+                                   : target.flops_per_second * target.matrix_speed * kWarpDots);
+  const auto beside_each_other = [](double a, double b, double not_overlapped) {
+    return std::max(a, b) + not_overlapped * std::min(a, b);
+  };
+  // Asynchronous dots of one group run while another group computes.
+  const double computing =
+      beside_each_other(operations, products, work.asynchronous ? reached.not_overlapped : 1);
+  double running =
+      beside_each_other(moving, computing,
+                        work.waits && !work.multiplies ? reached.not_overlapped_after_folds
+                                                       : reached.not_overlapped) /
+      busy_share(work, target);
+  if (gpu && !work.asynchronous)
+    running =
+        std::max(running, work.turns * kTurnSeconds *
+                              std::max(1.0, work.instances / (kResidentBlocks * target.cores)));
+  const double phase = 1 + (work.multiplies ? reached.multiplying
+                            : work.folds    ? reached.folding
+                                            : 0);
+  Cost out;
+  out.bytes_read = work.read;
+  out.bytes_written = work.written;
+  out.flops = work.operations + work.products + work.matrix_products;
+  out.instances = work.instances;
+  out.start_seconds =
+      target.launch_seconds * (reached.start + phase * static_cast<double>(tree.phases.size()));
+  out.seconds = out.start_seconds + work.slowly / memory + running;
   return out;
 }
 
-size_t count_walks(const LoopTree& tree) {
-  const LoopRegion* region = &tree.phases[0];
-  const auto first_loop = [&] {
-    return region->empty() ? nullptr : std::get_if<Box<Loop>>(&region->front());
-  };
-  for (const auto* loop = first_loop(); loop && (*loop)->parallel && region->size() == 1;
-       loop = first_loop())
-    region = &(*loop)->body;
-  size_t out = 0;
-  for (const LoopItem& item : *region)
-    if (const auto* loop = std::get_if<Box<Loop>>(&item)) {
-      const LoopLevel& level = (*loop)->levels[0];
-      out += planned_extent(tree, level.axis) > level.turn;
-    }
-  return out;
+std::string Cost::to_string() const {
+  return fmt::format("{:.3g} us: {} read, {} written, {:.3g} Mflop, {} instances", seconds * 1e6,
+                     bytes_text(static_cast<uint64_t>(bytes_read)),
+                     bytes_text(static_cast<uint64_t>(bytes_written)), flops * 1e-6,
+                     static_cast<int64_t>(instances));
 }
 
 }  // namespace braze

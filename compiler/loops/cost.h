@@ -1,24 +1,33 @@
-// cost.h — the figures that the cost model reads from a scheduled tree (0003, section 4).
+// cost.h — the estimated time of a kernel, which the cost model reads from its scheduled tree
+// (0003, section 4).
+//
+// The estimates rank alternatives, and `braze explain --measure` prints them beside what kernels
+// take. All constants stand in cost.cpp or in the Target.
 #pragma once
+
+#include <string>
 
 #include "compiler/loops/tree.h"
 #include "ir/target/target.h"
 
 namespace braze {
 
-struct TreeWork {
-  double instances = 1;        ///< instances of the grid
-  double tile = 1;             ///< elements that one instance works on at a time
-  double operations = 0;       ///< operations for all elements
-  double products = 0;         ///< operations of dots on vector units
-  double matrix_products = 0;  ///< operations of dots on matrix units
-  double beside_products = 0;  ///< bytes that follow asynchronous dots and do not move beside them
-  double slowly = 0;           ///< what these bytes cost, in bytes at the rate of memory
-};
-TreeWork work_of(const LoopTree& tree, const Target& target);
+struct Cost {
+  double bytes_read = 0;     ///< what is read of each input counts once
+  double bytes_written = 0;  ///< without workspaces
+  double flops = 0;          ///< machine operations, including those that are computed again
+  double instances = 1;      ///< independent pieces of work
+  double seconds = 0;
+  double start_seconds = 0;  ///< the part of `seconds` in which nothing is computed yet
 
-/// How many loops along an axis an instance runs one after the other. A value that fits in a tile
-/// is read once for all tasks.
-size_t count_walks(const LoopTree& tree);
+  /// "1.2 us: 64 KiB read, 16 KiB written, 1.1 Mflop, 4 instances".
+  std::string to_string() const;
+};
+
+/// The cost of a tree after all steps of its schedule.
+Cost cost_of(const LoopTree& tree, const Target& target);
+
+/// The rate of asynchronous dots of 16-bit factors, in operations per second.
+double asynchronous_rate(const Target& target);
 
 }  // namespace braze

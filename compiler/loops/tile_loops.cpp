@@ -5,14 +5,14 @@
 
 namespace braze {
 
-namespace {
-
 LoopTree first_tree(const TilingRequest& request) {
   // An approximate 2^x pays only on machines that have a unit for it.
   const bool special = request.target.kind == TargetKind::Gpu;
   return build_loops(request.forms, request.fusion, request.name, request.aliases, request.relaxed,
                      special);
 }
+
+namespace {
 
 TreeTiling emitted(Scheduled scheduled, const Target& target) {
   if (scheduled.tree.roles) scheduled.tree.target = target.name;

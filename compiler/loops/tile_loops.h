@@ -25,6 +25,9 @@ struct TilingRequest {
   const std::vector<bool>* relaxed = nullptr;
 };
 
+/// The tree before any step of a schedule.
+LoopTree first_tree(const TilingRequest& request);
+
 struct TiledKernel {
   TileProgram program;
   /// The nodes behind the program's memory parameters, in order: inputs, then outputs. An input

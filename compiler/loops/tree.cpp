@@ -69,6 +69,12 @@ bool sums_products(const LoopTask& task) {
          last.op == ElementwiseOp::mul;
 }
 
+Expr linear_offset(const std::vector<Expr>& at, const Shape& shape) {
+  Expr offset;
+  for (size_t axis = 0; axis < at.size(); ++axis) offset = offset * shape[axis] + at[axis];
+  return offset;
+}
+
 uint64_t hash_of(const LoopStep& step) {
   uint64_t hash = hash_combine(static_cast<uint64_t>(step.kind), static_cast<uint64_t>(step.op));
   hash = hash_combine(hash, hash_combine(step.source, step.bits));

@@ -240,6 +240,9 @@ bool is_made_ahead(const LoopTree& tree, const LoopTask& task);
 /// Whether the task is a sum of floats whose body ends in a product.
 bool sums_products(const LoopTask& task);
 
+/// The element offset of coordinates in a row-major tensor.
+Expr linear_offset(const std::vector<Expr>& at, const Shape& shape);
+
 /// The hash of a step. Equal steps have equal hashes.
 uint64_t hash_of(const LoopStep& step);
 /// For each step: whether a result or a coordinate depends on it.

@@ -20,7 +20,7 @@ namespace {
 constexpr double kMoreMemory = 0.125;
 // A kernel that runs for less than this many times the price of a launch is worth joining to
 // others, even if it fills the machine.
-constexpr double kShortRun = 4;
+constexpr double kShortRun = 16;
 // A bucket of collectives is full when the transfer of its bytes takes this many times its latency.
 // Further members would save only a small part of its time, but kernels would wait for them.
 constexpr double kFullBucket = 4;

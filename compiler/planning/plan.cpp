@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "compiler/loops/steps/factors.h"
 #include "ir/program/arena.h"
 #include "ir/program/exchanges.h"
 #include "ir/support/text.h"
@@ -199,7 +200,7 @@ class Planner {
     }
     describe_launch(launch, compiled.kernel);
     std::set<uint32_t> read;
-    for (const size_t k : members) add_work(fusions_[k], read, launch);
+    for (const size_t k : members) add_work(k, read, launch);
     program_.launches.push_back(std::move(launch));
   }
 
@@ -219,26 +220,41 @@ class Planner {
 
   // Adds what a launch computes for one of its members. `read` holds the inputs of the members
   // before it, which are not counted again.
-  void add_work(const CompiledFusion& compiled, std::set<uint32_t>& read, Launch& launch) const {
+  void add_work(size_t k, std::set<uint32_t>& read, Launch& launch) const {
+    const CompiledFusion& compiled = fusions_[k];
     for (NodeId node : compiled.fusion.nodes) launch.ops.push_back(op_text(node));
     // A placed reduction that updates a value in place touches only the places of its terms. Terms
     // that replace elements do not read them.
     std::optional<NodeId> updated;
     Expr touched;
-    const auto& placed = compiled.space.placed;
-    if (placed && keeps_in_result(launch.schedule)) {
-      const SpaceTask& task = compiled.space.passes[placed->pass].reduces.front();
-      touched = 1;
-      for (const SpaceAxis& axis : axes_of(compiled.space, placed->pass)) touched *= axis.extent;
-      if (!forms_.find(task.node)->monoid) updated = start_of(forms_, task).node;
-    }
-    std::map<uint32_t, Expr> loaded;  // by input: the number of elements that the passes load
-    for (size_t n = 0; n < compiled.space.passes.size(); ++n) {
-      Expr elements = 1;
-      for (const SpaceAxis& axis : axes_of(compiled.space, n)) elements *= axis.extent;
-      const PassTrace traced = trace(forms_, compiled.fusion, compiled.space.passes[n]);
-      for (const MemoryAccess& load : traced.loads) loaded[load.node.index] += elements;
-    }
+    std::map<uint32_t, Expr> loaded;  // by input: the number of elements that the tasks load
+    const LoopTree& tree = compiled.tree;
+    std::map<NodeId, NodeId> input_of;  // of outputs that take over the memory of an input
+    for (const auto& [input, output] : updates_.aliases[k]) input_of.emplace(output, input);
+    const auto node_of = [&](size_t tensor) {
+      const NodeId node = tree.tensors[tensor].node;
+      const auto input = input_of.find(node);
+      return input == input_of.end() ? node : input->second;
+    };
+    const auto count = [&](const std::set<size_t>& axes) {
+      Expr out = 1;
+      for (const size_t axis : axes) out *= tree.axes[axis].extent;
+      return out;
+    };
+    for (const LoopRegion& phase : tree.phases)
+      for_each_task(phase, [&](const LoopTask& task, const auto&) {
+        const auto axes = axes_of_steps(tree, task.body);
+        for (size_t i = 0; i < axes.size(); ++i)
+          if (const LoopStep& s = task.body.steps[i]; s.kind == LoopStep::Kind::Load)
+            loaded[node_of(s.source).index] += count(axes[i]);
+        if (task.kind != LoopTask::Kind::Place || !keeps_in_result(launch.schedule)) return;
+        std::set<size_t> terms = own_axes(tree, task);
+        terms.insert(task.over.begin(), task.over.end());
+        for (const size_t axis : task.along) terms.erase(axis);
+        touched = count(terms);
+        const LoopStep& start = task.body.steps[task.body.results[2]];
+        if (task.replaces && start.kind == LoopStep::Kind::Load) updated = node_of(start.source);
+      });
     for (NodeId node : compiled.fusion.nodes) launch.flops += operations_of(node);
     for (NodeId node : compiled.fusion.inputs) {
       if (node == updated || !read.insert(node.index).second) continue;

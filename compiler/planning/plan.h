@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/loops/tree.h"
 #include "compiler/planning/updates.h"
 #include "ir/code/code.h"
 #include "ir/program/program.h"
@@ -12,7 +13,9 @@
 namespace braze {
 
 /// One Fusion with its code.
-struct CompiledFusion : PlacedFusion {
+struct CompiledFusion {
+  Fusion fusion;
+  LoopTree tree;                   ///< after all steps; empty for a collective
   std::string name;                ///< of the kernel, unique in the program
   double seconds = 0;              ///< the estimated time of its launch; 0: unknown
   std::vector<NodeId> parameters;  ///< nodes of the kernel's memory parameters

@@ -1,11 +1,11 @@
 #include "compiler/planning/updates.h"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 #include <ranges>
 
 #include "compiler/loops/build.h"
+#include "compiler/loops/rules/facts.h"
 #include "compiler/loops/rules/rules.h"
 
 namespace braze {
@@ -14,14 +14,14 @@ namespace {
 
 class Decision {
  public:
-  Decision(const LoopForms& forms, const std::vector<PlacedFusion>& fusions, const Target& target)
+  Decision(const LoopForms& forms, const std::vector<Fusion>& fusions, const Target& target)
       : forms_(forms), graph_(forms.graph()), fusions_(fusions), target_(target) {
     for (size_t k = 0; k < fusions.size(); ++k) {
-      for (NodeId output : fusions[k].fusion.outputs) writer_[output] = k;
-      for (NodeId input : fusions[k].fusion.inputs) readers_[input].push_back(k);
+      for (NodeId output : fusions[k].outputs) writer_[output] = k;
+      for (NodeId input : fusions[k].inputs) readers_[input].push_back(k);
     }
     updates_.aliases.resize(fusions.size());
-    loads_.resize(fusions.size());
+    trees_.resize(fusions.size());
     before_.resize(fusions.size());
   }
 
@@ -72,7 +72,7 @@ class Decision {
       if (k == earlier) return true;
       if (seen[k]) continue;
       seen[k] = true;
-      for (const auto* needed : {&fusions_[k].fusion.inputs, &fusions_[k].fusion.after})
+      for (const auto* needed : {&fusions_[k].inputs, &fusions_[k].after})
         for (NodeId value : *needed)
           if (const auto found = writer_.find(value); found != writer_.end())
             open.push_back(found->second);
@@ -81,85 +81,66 @@ class Decision {
     return false;
   }
 
-  // What the tasks of one pass load.
-  struct Loads {
-    std::vector<MemoryAccess> reduces;
-    std::vector<std::vector<MemoryAccess>> stores;
-    std::optional<std::vector<MemoryAccess>> start;  // that of a placed reduction
-  };
-  const std::vector<Loads>& loads_of(size_t k) {
-    std::vector<Loads>& out = loads_[k];
-    if (!out.empty()) return out;
-    const auto& [fusion, space] = fusions_[k];
-    const auto loads = [&](const SpaceTask& task) { return trace(forms_, fusion, task).loads; };
-    for (size_t p = 0; p < space.passes.size(); ++p) {
-      const Pass& pass = space.passes[p];
-      Loads& of_pass = out.emplace_back();
-      for (const SpaceTask& task : pass.reduces)
-        std::ranges::move(loads(task), std::back_inserter(of_pass.reduces));
-      for (const SpaceTask& task : pass.stores) of_pass.stores.push_back(loads(task));
-      if (space.placed && space.placed->pass == p)
-        of_pass.start = loads(start_of(forms_, pass.reduces.front()));
-    }
+  // The tree of a kernel whose inputs and outputs are apart.
+  const LoopTree& tree_of(size_t k) {
+    if (!trees_[k]) trees_[k] = build_loops(forms_, fusions_[k], "update");
+    return *trees_[k];
+  }
+
+  // Whether the kernel reads the input only where it stores the output, and there only at the place
+  // of the store. A placed reduction may also begin with the value at that place.
+  bool elementwise(size_t k, NodeId input, NodeId output) {
+    const LoopTree& tree = tree_of(k);
+    const auto is = [&](size_t tensor, NodeId node) { return tree.tensors[tensor].node == node; };
+    std::vector<const Loop*> loops;
+    std::optional<Expr> place;
+    for_each_task(tree.phases[0],
+                  [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+                    if (task.makes_value() || !is(task.target, output)) return;
+                    loops = around;
+                    place = linear_offset(task.at, tree.tensors[task.target].type.shape);
+                  });
+    if (!place) return false;
+    bool out = true;
+    for_each_task(tree.phases[0],
+                  [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+                    const bool beside = !task.makes_value() && around == loops;
+                    for (const LoopStep& s : task.body.steps) {
+                      if (s.kind != LoopStep::Kind::Load || !is(s.source, input)) continue;
+                      out = out && (beside || task.kind == LoopTask::Kind::Place) &&
+                            linear_offset(s.at, tree.tensors[s.source].type.shape) == *place;
+                      for (const Expr& e : s.at)
+                        for (const std::string& symbol : e.symbols())
+                          out = out && !loaded_step(symbol);
+                    }
+                  });
     return out;
   }
 
-  // Whether the kernel reads the input only in the pass that writes the output, and there only at
-  // the index of the store. A placed reduction may also read it before that pass, as the value with
-  // which it begins.
-  bool elementwise(size_t k, NodeId input, NodeId output) {
-    const auto elsewhere = [&](const std::vector<MemoryAccess>& loads, const Expr* stored) {
-      return std::ranges::any_of(loads, [&](const MemoryAccess& load) {
-        return load.node == input &&
-               !(stored && linear_offset(load.at, graph_[input].type.shape) == *stored);
-      });
-    };
-    bool written = false;
-    const std::vector<MemoryAccess>* start = nullptr;
-    const std::vector<Loads>& loads = loads_of(k);
-    for (size_t p = 0; p < loads.size(); ++p) {
-      const Pass& pass = fusions_[k].space.passes[p];
-      const auto store = std::ranges::find(pass.stores, output, &SpaceTask::node);
-      std::optional<Expr> offset;
-      if (store != pass.stores.end()) offset = linear_offset(store->at, graph_[output].type.shape);
-      const Expr* const stored = offset ? &*offset : nullptr;
-      if (loads[p].start) {
-        if (written) return false;
-        start = &*loads[p].start;
-      }
-      if (start && stored && elsewhere(*start, stored)) return false;
-      written = written || stored;
-      if (elsewhere(loads[p].reduces, nullptr)) return false;
-      for (const auto& of_store : loads[p].stores)
-        if (elsewhere(of_store, stored)) return false;
-    }
-    return written;
-  }
-
-  // Whether a rule can schedule the kernel with both in one memory. In a loop tree, loops side by
-  // side may come in another order than the passes of the space.
-  bool can_overwrite(size_t k, NodeId input, NodeId output) const {
-    if (is_pointwise(fusions_[k].space)) return true;
+  // Whether a rule can schedule the kernel with both in one memory. The loops of a nest need no
+  // other order for that.
+  bool can_overwrite(size_t k, NodeId input, NodeId output) {
+    if (nest_axes(tree_of(k))) return true;
     auto aliases = updates_.aliases[k];
     aliases.emplace(input, output);
-    const auto made = schedule(build_loops(forms_, fusions_[k].fusion, "update", aliases), target_);
+    const auto made = schedule(build_loops(forms_, fusions_[k], "update", aliases), target_);
     return std::holds_alternative<Scheduled>(made);
   }
 
   const LoopForms& forms_;
   const Graph& graph_;
-  const std::vector<PlacedFusion>& fusions_;
+  const std::vector<Fusion>& fusions_;
   const Target& target_;
   std::map<NodeId, size_t> writer_;
   std::map<NodeId, std::vector<size_t>> readers_;  // the readers of each input, in order
-  std::vector<std::vector<Loads>> loads_;          // for each fusion and pass
-  std::vector<std::vector<size_t>> before_;        // fusions besides makers that must run first
+  std::vector<std::optional<LoopTree>> trees_;
+  std::vector<std::vector<size_t>> before_;  // fusions besides makers that must run first
   Updates updates_;
 };
 
 }  // namespace
 
-Updates decide_updates(const LoopForms& forms, const std::vector<PlacedFusion>& fusions,
+Updates decide_updates(const LoopForms& forms, const std::vector<Fusion>& fusions,
                        const Target& target) {
   return Decision(forms, fusions, target).run();
 }

@@ -9,16 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/fusion/space.h"
+#include "compiler/fusion/fusion.h"
+#include "compiler/fusion/inliner.h"
 #include "ir/target/target.h"
 
 namespace braze {
-
-/// A Fusion with its space.
-struct PlacedFusion {
-  Fusion fusion;
-  Space space;
-};
 
 struct Updates {
   std::set<uint32_t> in_place;  ///< outputs written straight into their input
@@ -31,7 +26,7 @@ struct Updates {
 /// An update happens in place if two things hold: all other readers of the input can run before the
 /// kernel that writes it; and this kernel reads each element only in the turn of its loops that
 /// writes the element.
-Updates decide_updates(const LoopForms& forms, const std::vector<PlacedFusion>& fusions,
+Updates decide_updates(const LoopForms& forms, const std::vector<Fusion>& fusions,
                        const Target& target);
 
 }  // namespace braze

@@ -5,16 +5,6 @@
 
 namespace braze {
 
-/// Whether the target has asynchronous matrix instructions, whose factors a pipelined tile program
-/// copies.
-inline bool has_asynchronous_dots(const Target& target) { return target.name == "sm_90a"; }
-
-/// How many registers a thread may have so that two blocks of a product share a multiprocessor,
-/// even with the largest tile. 0 if the assembler would spill with so few.
-inline int64_t shared_block_registers(const Target& target) {
-  return target.name == "sm_90a" ? 128 : 0;
-}
-
 /// Products with fewer multiply-adds do not fill a machine with asynchronous dots.
 inline constexpr double kLeastAsynchronousDot = 1 << 24;
 

@@ -58,6 +58,7 @@ const std::vector<Target>& rows() {
     sm_80.memory_bytes_per_second = 2.0e12;
     sm_80.cache_bytes_per_second = 5e12;
     sm_80.flops_per_second = 19.5e12;
+    sm_80.matrix_speed = 16;
     sm_80.launch_seconds = 3e-6;
     sm_80.link_bytes_per_second = 240e9;
 
@@ -71,6 +72,9 @@ const std::vector<Target>& rows() {
     sm_90a.memory_bytes_per_second = 3.35e12;
     sm_90a.cache_bytes_per_second = 7e12;
     sm_90a.flops_per_second = 67e12;
+    sm_90a.matrix_speed = 14.8;
+    sm_90a.asynchronous_dots = true;
+    sm_90a.shared_block_registers = 128;
     sm_90a.link_bytes_per_second = 360e9;
     return std::vector<Target>{v3, v4, sm_80, sm_90a, interpreter};
   }();

@@ -33,6 +33,14 @@ struct Target {
   int64_t l3_bytes = 16 << 20;   ///< the cache that all cores share
   int cluster_blocks = 1;        ///< blocks that can reach each other's on-chip storage
 
+  // Abilities, which follow from the name.
+  double matrix_speed = 0;  ///< how many times as fast matrix units multiply 16-bit factors; 0: none
+  /// Whether it has asynchronous matrix instructions, whose factors a pipelined tile program copies.
+  bool asynchronous_dots = false;
+  /// How many registers a thread may have so that two blocks of a product share a multiprocessor,
+  /// even with the largest tile. 0 if the assembler would spill with so few.
+  int64_t shared_block_registers = 0;
+
   // Speeds of all cores together, for the cost model.
   double memory_bytes_per_second = 40e9;
   double cache_bytes_per_second = 200e9;  ///< of the last private cache

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "braze/compile.h"
-#include "compiler/fusion/cost.h"
+#include "compiler/loops/cost.h"
 #include "ir/program/program.h"
 #include "ir/target/target.h"
 

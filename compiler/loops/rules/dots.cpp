@@ -419,7 +419,7 @@ std::optional<Refusal> tile_cascade(Scheduled& out, const Target& target) {
   const auto found = find_cascade(out.tree);
   if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
   draw_factors(out);
-  if (!has_asynchronous_dots(target))
+  if (!target.asynchronous_dots)
     return no_rule("no rule can choose the steps for dots without a matrix unit");
   // The tasks of the cascade stay those of the tree before the steps.
   const LoopTree before = out.tree;

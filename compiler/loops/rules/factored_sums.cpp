@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/fusion/space.h"
 #include "compiler/loops/rules/summed_nest.h"
 
 namespace braze {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "compiler/fusion/space.h"
+#include "compiler/fusion/recompute.h"
 
 namespace braze {
 

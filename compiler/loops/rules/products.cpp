@@ -457,7 +457,7 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
 }  // namespace
 
 std::optional<Refusal> tile_products(Scheduled& out, const Target& target) {
-  if (!has_asynchronous_dots(target)) return no_rule("the target has no asynchronous dots");
+  if (!target.asynchronous_dots) return no_rule("the target has no asynchronous dots");
   join_axes(out);
   flatten_tensors(out);
   const auto first = find_products(out.tree);

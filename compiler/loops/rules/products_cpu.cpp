@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/fusion/space.h"
 #include "compiler/loops/rules/factored_sums.h"
 #include "compiler/loops/rules/summed_nest.h"
 

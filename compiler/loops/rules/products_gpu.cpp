@@ -6,7 +6,6 @@
 // one slice is multiplied, the next ones are fetched. Small products load factors as they multiply.
 #include <algorithm>
 
-#include "compiler/fusion/space.h"
 #include "compiler/loops/rules/factored_sums.h"
 #include "compiler/loops/rules/layouts.h"
 #include "compiler/loops/rules/sliced_tiles.h"
@@ -133,7 +132,7 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
   constexpr double kMostAfter = 100, kFewAfter = 4;  // operations on each sum
   const double after = operations_after(tree);
   const bool largest = best->rows * best->lanes == 128 * 128 && narrower == 1;
-  out.lean = shared_block_registers(target) > 0 && !out.matrices && largest && found.size() == 2 &&
+  out.lean = target.shared_block_registers > 0 && !out.matrices && largest && found.size() == 2 &&
              after <= kMostAfter && copied &&
              std::ranges::all_of(found, [](const Factor& f) { return f.vector > 1; });
   // If more follows, it needs the registers that fetched slices would take.
@@ -325,7 +324,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   slice_factors(out, names, factors, tiling);
   out.take(UnrollStep{{names.inner, 2}, tiling.slice / together});
   out.take(RingStep{{names.inner}, tiling.stages});
-  if (tiling.lean) out.take(RegistersStep{shared_block_registers(target)});
+  if (tiling.lean) out.take(RegistersStep{target.shared_block_registers});
   bind_layouts(out, tiled);
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <set>
 
-#include "compiler/fusion/space.h"
 
 namespace braze {
 

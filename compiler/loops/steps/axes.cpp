@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "compiler/fusion/space.h"
 #include "compiler/loops/text.h"
 #include "ir/support/text.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "compiler/fusion/space.h"
+#include "compiler/fusion/recompute.h"
 #include "compiler/loops/text.h"
 #include "ir/support/text.h"
 

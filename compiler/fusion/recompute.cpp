@@ -1,0 +1,90 @@
+#include "compiler/fusion/recompute.h"
+
+#include <algorithm>
+
+#include "compiler/loops/cost.h"
+
+namespace braze {
+
+double operation_cost(ElementwiseOp op) {
+  if (!is_machine(op)) return 18;
+  switch (op) {
+    case ElementwiseOp::div:
+    case ElementwiseOp::sqrt:
+      return 10;
+    case ElementwiseOp::rem:
+      return 20;
+    case ElementwiseOp::min:
+    case ElementwiseOp::max:
+      return 3;
+    default:
+      return 1;
+  }
+}
+
+namespace {
+
+// Counts the operations of an evaluation.
+class Counter {
+ public:
+  struct Value {};
+
+  Value load(NodeId, std::vector<Expr>, const Conditions&) { return {}; }
+  Value reduced(NodeId, std::vector<Expr>, const Conditions&) { return {}; }
+  Value index(const Expr&, DType) { return counted(1); }
+  Value constant(DType, uint64_t) { return {}; }
+  Value inside(const Conditions& conditions) {
+    return counted(static_cast<double>(conditions.size()));
+  }
+  Value apply(ElementwiseOp op, std::span<const Value>, DType) {
+    return counted(operation_cost(op));
+  }
+  Expr as_index(const Value&, const Expr& extent) {
+    return Expr::symbol("loaded." + std::to_string(loaded_++),
+                        {0, std::max<int64_t>(extent.range().max, 1) - 1});
+  }
+  std::optional<Value> cached(NodeId, const std::vector<Expr>&) { return std::nullopt; }
+
+  double operations = 0;
+
+ private:
+  Value counted(double more) {
+    operations += more;
+    return {};
+  }
+  int loaded_ = 0;
+};
+
+}  // namespace
+
+bool is_cheaper_again(const LoopForms& forms, NodeId dot, const Target& target) {
+  // The dot must be this much larger than each factor, because its factors are read again.
+  constexpr double kMuchLarger = 4;
+  const Graph& graph = forms.graph();
+  const auto elements = [&](NodeId node) {
+    return static_cast<double>(graph[node].type.shape.numel().range().max);
+  };
+  if (!target.asynchronous_dots || !is_half(graph[graph[dot].operands[0]].type.dtype)) return false;
+  for (NodeId factor : graph[dot].operands)
+    if (elements(dot) < kMuchLarger * elements(factor)) return false;
+  double terms = 1;
+  for (const Expr& extent : forms.find(dot)->reduction)
+    terms *= static_cast<double>(extent.range().max);
+  const double computing = 2 * terms / asynchronous_rate(target);
+  const double moving =
+      2 * static_cast<double>(size_of(graph[dot].type.dtype)) / target.memory_bytes_per_second;
+  return computing < moving;
+}
+
+double recompute_flops(const LoopForms& forms, const std::vector<bool>& inside, NodeId node) {
+  const LoopForm* form = inside[node.index] ? forms.find(node) : nullptr;
+  if (!form || form->reduces()) return 0;
+  std::vector<Expr> at;
+  for (size_t axis = 0; axis < form->domain.size(); ++axis)
+    at.push_back(domain_symbol(axis, form->domain[axis]));
+  Counter counter;
+  Inliner<Counter>(forms, inside, counter).value(node, at);
+  return counter.operations;
+}
+
+}  // namespace braze

@@ -1,0 +1,22 @@
+// recompute.h — what it costs to compute a value again instead of storing it.
+#pragma once
+
+#include <vector>
+
+#include "compiler/fusion/inliner.h"
+#include "ir/target/target.h"
+
+namespace braze {
+
+/// Whether computing `dot` again on matrix units takes less time than writing its elements to
+/// memory and reading them back. This can only hold for a dot that is much larger than its factors.
+bool is_cheaper_again(const LoopForms& forms, NodeId dot, const Target& target);
+
+/// The number of operations to compute `node` once at one index, together with the nodes before it
+/// for which `inside` holds, up to reductions.
+double recompute_flops(const LoopForms& forms, const std::vector<bool>& inside, NodeId node);
+
+/// The number of machine operations of a row; math rows count by their approximate length.
+double operation_cost(ElementwiseOp op);
+
+}  // namespace braze
