@@ -33,6 +33,7 @@
 #include "compiler/planning/order.h"
 #include "compiler/planning/plan.h"
 #include "ir/code/text.h"
+#include "ir/graph/coarse.h"
 #include "ir/graph/origins.h"
 #include "ir/graph/reference.h"
 #include "ir/graph/rewrite.h"
@@ -416,7 +417,8 @@ TreeTiling tiled_kernel(const TilingRequest& request, const CompileOptions& opti
   const std::string& name = request.name;
   const TraceSpan span("lowering", "tile", name);
   viewers.show({"unscheduled", name, [&] {
-                  return to_text(build_loops(request.forms, request.fusion, name, request.aliases));
+                  return to_text(build_loops(request.forms, request.fusion, name, request.aliases,
+                                             nullptr, false, request.coarse));
                 }});
   const auto text_of = [](const Refusal& refusal) {
     return fmt::format("{}: {}\n", refusal.code->name, refusal.why);
@@ -455,6 +457,7 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
   const unsigned threads = viewers.any() ? 1 : count_cores();
   const Updates updates = decide_updates(forms, parts.fusions, target);
   const std::vector<bool> relaxed = relaxed_nodes(graph, options.precision);
+  const std::vector<bool> coarse = coarse_nodes(graph);
   const bool strict = options.precision == Precision::Strict;
   std::vector<CompiledFusion> compiled(parts.fusions.size());
   std::vector<KernelKey> keys(compiled.size());
@@ -464,8 +467,13 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
     out.name = names[i];
     out.seconds = parts.costs[i].seconds;
     if (!is_kernel(out.fusion)) return;
-    const TilingRequest request{forms,    out.fusion,         target,
-                                names[i], updates.aliases[i], strict ? nullptr : &relaxed};
+    const TilingRequest request{forms,
+                                out.fusion,
+                                target,
+                                names[i],
+                                updates.aliases[i],
+                                strict ? nullptr : &relaxed,
+                                strict ? nullptr : &coarse};
     refuse_schedule_if_broken(names[i], options, [&] {
       auto [tree, tiled, refused] = tiled_kernel(request, options, viewers);
       out.tree = std::move(tree);

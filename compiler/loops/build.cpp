@@ -10,6 +10,7 @@
 
 #include "compiler/loops/axes.h"
 #include "compiler/loops/finite.h"
+#include "ir/graph/coarse.h"
 #include "ir/ops/scalar.h"
 
 namespace braze {
@@ -60,6 +61,7 @@ struct BodySink {
     return push({.kind = LoopStep::Kind::Apply,
                  .dtype = result,
                  .op = op,
+                 .coarse = result == DType::F32 && has_coarse_body(op) && is_among(coarse),
                  .arguments = {arguments.begin(), arguments.end()}});
   }
   // Arithmetic on indices remains an index expression if no integer can wrap around.
@@ -92,9 +94,10 @@ struct BodySink {
                       (result == DType::I32 || result == DType::I64);
     return fits ? std::optional(out) : std::nullopt;
   }
-  // Indices that the Inliner computes belong to no node, so they are never relaxed.
-  bool is_relaxed() const {
-    return relaxed && origin.index < relaxed->size() && (*relaxed)[origin.index];
+  bool is_relaxed() const { return is_among(relaxed); }
+  // Indices that the Inliner computes belong to no node.
+  bool is_among(const std::vector<bool>* nodes) const {
+    return nodes && origin.index < nodes->size() && (*nodes)[origin.index];
   }
   static bool may_approximate(DType dtype) { return dtype == DType::F32 || is_half(dtype); }
   Value approximate_exp(Value value, DType result) {
@@ -208,6 +211,7 @@ struct BodySink {
   const Graph* graph = nullptr;
   const std::vector<NodeId>* stored = nullptr;
   const std::vector<bool>* relaxed = nullptr;
+  const std::vector<bool>* coarse = nullptr;
   // The node (see summed_power) whose exp may be computed as 2^x.
   std::optional<NodeId> summed_power = {};
   const std::vector<Expr>* own = nullptr;  // the coordinates of the value under computation
@@ -233,13 +237,14 @@ class TreeBuilder {
  public:
   TreeBuilder(const LoopForms& forms, const Fusion& fusion, std::string_view name,
               const std::map<NodeId, NodeId>& aliases, const std::vector<bool>* relaxed,
-              bool approximates)
+              bool approximates, const std::vector<bool>* coarse)
       : forms_(forms),
         graph_(forms.graph()),
         fusion_(fusion),
         aliases_(aliases),
         inside_(membership(graph_, fusion)),
-        relaxed_(relaxed) {
+        relaxed_(relaxed),
+        coarse_(coarse) {
     tree_.name = name;
     const auto dots = std::ranges::count_if(fusion.nodes, [&](NodeId node) {
       const LoopForm* form = forms.find(node);
@@ -304,7 +309,8 @@ class TreeBuilder {
     BodySink sink{.steps = &body.steps,
                   .graph = &graph_,
                   .stored = &fusion_.outputs,
-                  .relaxed = approximated_};
+                  .relaxed = approximated_,
+                  .coarse = coarse_};
     const auto at = symbols(root.domain);
     sink.own = &at;
     if (form) sink.summed_power = summed_power(node, *form);
@@ -977,6 +983,7 @@ class TreeBuilder {
   const std::vector<bool> inside_;
   bool cascade_ = false;  // whether the kernel has several dots
   const std::vector<bool>* relaxed_;
+  const std::vector<bool>* coarse_;
   const std::vector<bool>* approximated_ = nullptr;
   // The result of nodes_of_stores(); empty if no node may be approximated for its sum.
   std::vector<bool> stored_;
@@ -994,8 +1001,8 @@ class TreeBuilder {
 
 LoopTree build_loops(const LoopForms& forms, const Fusion& fusion, std::string_view name,
                      const std::map<NodeId, NodeId>& aliases, const std::vector<bool>* relaxed,
-                     bool approximates) {
-  return TreeBuilder(forms, fusion, name, aliases, relaxed, approximates).build();
+                     bool approximates, const std::vector<bool>* coarse) {
+  return TreeBuilder(forms, fusion, name, aliases, relaxed, approximates, coarse).build();
 }
 
 }  // namespace braze

@@ -322,6 +322,7 @@ ValueOperand TreeEmitter::apply(const LoopBody& body, const LoopStep& s, const T
     operands[0] = builder_.constant(none, operands[0].bits);
     lay_out(operands[0].value, tile);
   }
+  if (s.coarse) return emit_coarse_body(builder_, s.op, operands[0]);
   if (has_half_body(s.op, s.dtype))
     return converted(emit_half_body(builder_, s.op, operands, s.dtype), DType::F32, s.dtype);
   const bool chosen = s.op == ElementwiseOp::bitcast;

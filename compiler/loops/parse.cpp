@@ -550,10 +550,14 @@ class TreeParser {
       if (!to) fail_at(where, "bitcast needs a dtype, as in bitcast.i32(x)");
       return apply(ElementwiseOp::bitcast, arguments(), where, *to);
     }
-    const auto op = parse_elementwise(word);
+    constexpr std::string_view kCoarse = "coarse.";
+    const bool coarse = word.starts_with(kCoarse);
+    const auto op = parse_elementwise(coarse ? word.substr(kCoarse.size()) : word);
     if (!op || *op == ElementwiseOp::bitcast || *op == ElementwiseOp::convert)
       fail_at(where, fmt::format("{} is not a row", quote(word.substr(0, 60))));
-    return apply(*op, arguments(), where);
+    const Term result = apply(*op, arguments(), where);
+    body_->steps[result.step].coarse = coarse;
+    return result;
   }
 
   Term convert(DType to, const SourceLocation& where) {

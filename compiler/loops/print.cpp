@@ -213,6 +213,7 @@ class TreePrinter {
     std::string word(name(s.op));
     if (s.op == ElementwiseOp::select) word = "where";
     if (s.op == ElementwiseOp::bitcast) word = fmt::format("bitcast.{}", name(s.dtype));
+    if (s.coarse) word = "coarse." + word;
     std::string list;
     for (size_t i = 0; i < s.arguments.size(); ++i)
       list += (i == 0 ? "" : ", ") + argument(body, s, i, kNothingAround);

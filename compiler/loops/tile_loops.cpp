@@ -9,7 +9,7 @@ LoopTree first_tree(const TilingRequest& request) {
   // An approximate 2^x pays only on machines that have a unit for it.
   const bool special = request.target.kind == TargetKind::Gpu;
   return build_loops(request.forms, request.fusion, request.name, request.aliases, request.relaxed,
-                     special);
+                     special, request.coarse);
 }
 
 namespace {

@@ -23,6 +23,9 @@ struct TilingRequest {
   /// For each node, whether its value need not be rounded where the graph says so
   /// (ir/graph/reference.h). Null means that all values are rounded there.
   const std::vector<bool>* relaxed = nullptr;
+  /// For each node, whether coarse bodies may compute its math rows (ir/graph/coarse.h). Null means
+  /// that they compute none.
+  const std::vector<bool>* coarse = nullptr;
 };
 
 /// The tree before any step of a schedule.

@@ -89,6 +89,7 @@ struct LoopStep {
   std::optional<uint64_t> otherwise = {};
   uint64_t bits = 0;
   ElementwiseOp op{};
+  bool coarse = false;  ///< Apply: whether the coarse body of the row computes it
   std::vector<uint32_t> arguments = {};
   friend bool operator==(const LoopStep&, const LoopStep&) = default;
 };

@@ -21,6 +21,7 @@
 #include "compiler/loops/text.h"
 #include "compiler/loops/text_p.h"
 #include "ir/code/check.h"
+#include "ir/graph/coarse.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -143,6 +144,8 @@ class TreeChecker {
              "an index step needs one index expression");
       expect(s.kind != LoopStep::Kind::Apply || s.arguments.size() == info(s.op).arity, "L1",
              "a row does not have as many operands as it takes");
+      expect(!s.coarse || (s.dtype == DType::F32 && has_coarse_body(s.op)), "L1",
+             "a row has no coarse body for this dtype");
       for (const uint32_t argument : s.arguments)
         expect(argument < i, "L1", "an operand does not come before its step");
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ir/graph/coarse.h"
+
 namespace braze {
 
 namespace {
@@ -79,6 +81,11 @@ ValueOperand emit_half_body(CodeBuilder& builder, ElementwiseOp op,
   return emit(builder, operands, DType::F32, [&](const Scalar& x, const Scalar& y, const Scalar&) {
     return info(op).half_body(x, y, dtype);
   });
+}
+
+ValueOperand emit_coarse_body(CodeBuilder& builder, ElementwiseOp op, const ValueOperand& operand) {
+  return emit(builder, {operand}, DType::F32,
+              [&](const Scalar& x, const Scalar&, const Scalar&) { return coarse_body(op, x); });
 }
 
 }  // namespace braze

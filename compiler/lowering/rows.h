@@ -16,4 +16,7 @@ ValueOperand emit_body(CodeBuilder& builder, ElementwiseOp op,
 ValueOperand emit_half_body(CodeBuilder& builder, ElementwiseOp op,
                             const std::vector<ValueOperand>& operands, DType dtype);
 
+/// Appends the coarse body of a row on an f32.
+ValueOperand emit_coarse_body(CodeBuilder& builder, ElementwiseOp op, const ValueOperand& operand);
+
 }  // namespace braze

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ir/graph/axes.h"
+#include "ir/graph/coarse.h"
 #include "ir/graph/interpret.h"
 #include "ir/graph/movement.h"
 #include "ir/graph/rewrite.h"
@@ -58,11 +59,16 @@ void forget(Uncertain& x, DType dtype) {
 
 // Functions for elementwise rows.
 
-Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, bool relaxed);
+/// How much more than a rounding a node may be off.
+struct Leeway {
+  bool relaxed = false, coarse = false;
+};
+
+Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, Leeway leeway);
 
 class BodyEvaluator : public ScalarEmitter {
  public:
-  explicit BodyEvaluator(bool relaxed) : relaxed_(relaxed) {}
+  explicit BodyEvaluator(Leeway leeway) : leeway_(leeway) {}
 
   Scalar hold(Value value) {
     const DType dtype = value.dtype;
@@ -77,28 +83,29 @@ class BodyEvaluator : public ScalarEmitter {
   Scalar apply(ElementwiseOp op, std::span<const Scalar> operands, DType result) override {
     std::vector<const Value*> values;
     for (const Scalar& x : operands) values.push_back(&values_[x.id()]);
-    return hold(evaluate_rows(op, values, result, relaxed_));
+    return hold(evaluate_rows(op, values, result, leeway_));
   }
 
  private:
-  bool relaxed_;
+  Leeway leeway_;
   std::vector<Value> values_;
 };
 
-Value evaluate_formula(ElementwiseOp op, Operands operands, DType result, bool relaxed) {
-  BodyEvaluator body(relaxed);
+Value evaluate_formula(ElementwiseOp op, Operands operands, DType result, Leeway leeway) {
+  BodyEvaluator body(leeway);
   Scalar xyz[3];
   for (size_t i = 0; i < operands.size(); ++i)
     xyz[i] = convert(body.hold(*operands[i]), body_type(op, operands[i]->dtype));
   return body.take(convert(info(op).body(xyz[0], xyz[1], xyz[2]), result));
 }
 
-Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, bool relaxed) {
-  if (info(op).op_class == OpClass::Formula) return evaluate_formula(op, operands, result, relaxed);
+Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, Leeway leeway) {
+  if (info(op).op_class == OpClass::Formula) return evaluate_formula(op, operands, result, leeway);
   const Value* shaped = operands[0];
   for (const Value* x : operands)
     if (!x->is_scalar()) shaped = x;
-  const UncertainRow row(op, operands.back()->dtype, result, relaxed);
+  const bool coarse = leeway.coarse && result == DType::F32 && may_be_coarse(op);
+  const UncertainRow row(op, operands.back()->dtype, result, leeway.relaxed || coarse);
   const Value& x = *operands[0];
   const Value& y = *operands[std::min<size_t>(1, operands.size() - 1)];
   const Value& z = *operands.back();
@@ -194,8 +201,12 @@ UncertainSum any_dot(const DotSide& x, size_t first_x, const DotSide& y, size_t 
 
 class ReferenceEvaluator {
  public:
-  ReferenceEvaluator(const Node& node, Operands operands, const Sizes& sizes, bool relaxed)
-      : node_(node), operands_(operands), sizes_(sizes), relaxed_(relaxed) {
+  ReferenceEvaluator(const Node& node, Operands operands, const Sizes& sizes, Leeway leeway)
+      : node_(node),
+        operands_(operands),
+        sizes_(sizes),
+        relaxed_(leeway.relaxed),
+        coarse_(leeway.coarse) {
     result_ = {node.type.dtype, sizes(node.type.shape), {}};
     result_.elements.resize(static_cast<size_t>(checked_numel(result_.shape)));
   }
@@ -206,7 +217,7 @@ class ReferenceEvaluator {
   }
 
   void operator()(const MapOp& op) {
-    result_ = evaluate_rows(op.op, operands_, node_.type.dtype, relaxed_);
+    result_ = evaluate_rows(op.op, operands_, node_.type.dtype, {relaxed_, coarse_});
   }
 
   void operator()(const GatherOp& op) {
@@ -443,21 +454,9 @@ class ReferenceEvaluator {
   const Node& node_;
   Operands operands_;
   const Sizes& sizes_;
-  bool relaxed_;
+  bool relaxed_, coarse_;
   Value result_;
 };
-
-/// Whether the node sums or multiplies many floats, in an order that is not determined.
-bool accumulates(const Node& node) {
-  if (!is_floating(node.type.dtype)) return false;
-  if (const ReduceOp* reduce = node.as<ReduceOp>())
-    return reduce->monoid == Monoid::Sum || reduce->monoid == Monoid::Prod;
-  if (const ScanOp* scan = node.as<ScanOp>())
-    return scan->monoid == Monoid::Sum || scan->monoid == Monoid::Prod;
-  if (const ScatterOp* scatter = node.as<ScatterOp>())
-    return scatter->monoid == Monoid::Sum || scatter->monoid == Monoid::Prod;
-  return node.as<DotOp>();
-}
 
 Bounded bounded(const Value& x) {
   Bounded result{HostTensor(is_floating(x.dtype) ? DType::F64 : x.dtype, x.shape), {}};
@@ -483,24 +482,18 @@ Bounded bounded(const Value& x) {
 std::vector<bool> relaxed_nodes(const Graph& graph, Precision precision) {
   if (precision != Precision::Standard)
     return std::vector<bool>(graph.size(), precision == Precision::Fast);
-  const std::vector<bool> needed = needed_nodes(graph);
-  std::vector<bool> seen(graph.size());  // an output reads it, not only through accumulations
-  for (const GraphOutput& output : graph.outputs()) seen[output.node.index] = true;
-  for (size_t i = graph.size(); i-- > 0;) {
-    const Node& node = graph[NodeId(i)];
-    // The operands of a comparison, an index or an integer decide its value, so they are observed.
-    seen[i] = seen[i] || (needed[i] && !is_floating(node.type.dtype));
-    if (seen[i] && !accumulates(node))
-      for (NodeId operand : node.operands) seen[operand.index] = true;
-  }
-  seen.flip();
-  return seen;
+  std::vector<bool> relaxed =
+      seen_nodes(graph, [](const Graph&, const Node& node) { return accumulates(node); });
+  relaxed.flip();
+  return relaxed;
 }
 
 std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs,
                                Precision precision) {
   const Sizes sizes = check_inputs(graph, inputs);
   const std::vector<bool> relaxed = relaxed_nodes(graph, precision);
+  const std::vector<bool> coarse = coarse_nodes(graph);
+  const bool strict = precision == Precision::Strict;
   std::vector<uint32_t> uses = count_uses(graph);
   std::vector<Value> values(graph.size());
   for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].index] = exactly(inputs[i]);
@@ -510,7 +503,7 @@ std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> i
     if (!uses[i] || node.as<InputOp>()) continue;
     std::vector<const Value*> operands;
     for (NodeId operand : node.operands) operands.push_back(&values[operand.index]);
-    values[i] = ReferenceEvaluator(node, operands, sizes, relaxed[i]).run();
+    values[i] = ReferenceEvaluator(node, operands, sizes, {relaxed[i], coarse[i] && !strict}).run();
     for (NodeId operand : node.operands)
       if (--uses[operand.index] == 0) values[operand.index] = {};  // after its last use
   }

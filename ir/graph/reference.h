@@ -3,13 +3,15 @@
 // The promises are these. A result of an elementwise or movement op that an output sees is rounded
 // to its dtype (machine rows to 0.5 ulp; math rows to 1 ulp in f32, 4 in f64, 0.5 in 16 bits). A
 // float that outputs see only through sums, products and contractions may be rounded elsewhere, or
-// be off by 4 ulp. Integers and bools, and the floats from which they are made, may not, whatever
-// uses them. Sums and contractions accumulate in f32 (those of f64 in f64), in any order.
+// be off by 4 ulp. Some rows in f32 may be off by 2^-21 of their value if outputs see them only
+// through roundings to 16 bits (coarse.h). Integers and bools, and the floats from which they are
+// made, may not, whatever uses them. Sums and contractions accumulate in f32 (those of f64 in f64),
+// in any order.
 //
 // The reference carries the consequences through the graph. A float is a value in f64 with an
 // interval around it. Everything else is known or unknown: if a comparison or conversion depends on
 // where in its interval an operand lies, both answers are right. Strict precision gives no leeway
-// to values that only sums use, and fast precision gives it to all values.
+// to values that only sums or roundings use, and fast precision gives it to all values.
 #pragma once
 
 #include <span>

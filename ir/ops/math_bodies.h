@@ -38,12 +38,14 @@
 //   pow            7    87  109   90   90   0.50  0.87  2^(y log2 x), all in f64; divides
 //
 // Where they are cheaper, bf16 has its own bodies, among them those of gelu (19 operations),
-// gelu_tanh (10), silu (13) and softplus (12).
+// gelu_tanh (10), silu (13) and softplus (12). Coarse bodies in f32 are within 2^-21 of the exact
+// value: those of erfc (41 operations, of which exp(-x^2) has 23), sigmoid (27) and tanh (24).
 //
 // x86 processors take a microcode assist, some 100 cycles, for a product, fma or quotient that
 // gives or takes a subnormal number. Arguments of ordinary size bring none about, also where the
 // result is subnormal or 0: there its bits are made by a sum and integer rows. Exceptions: the
-// bodies in bf16, and squares of reduced arguments below 2^-63 (2^-511 in f64).
+// bodies in bf16, the coarse bodies of erfc and sigmoid, and squares of reduced arguments below
+// 2^-63 (2^-511 in f64).
 //
 // Methods: reduction of exp and log by Cody and Waite (1980); sums with a low part by Dekker
 // (1971); the reduction of huge angles by Payne and Hanek (1983).
@@ -1026,6 +1028,60 @@ S sin_f64(const S& x) {
 template <class S>
 S cos_f64(const S& x) {
   return sin_ahead_f64(x, 1);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Coarse bodies in f32: within 2^-21 of the exact value, and 4 ulp of subnormal numbers
+// ---------------------------------------------------------------------------------------------
+
+/// erfc(a) = e^(-a^2) y H(y) with y = 1 / (a + 2). The power is exp(-(x x)) of the table, of which
+/// a graph that also needs it (as the derivative of erfc does) computes only one. What x x loses by
+/// its rounding enters to first order.
+template <class S>
+S erfc_coarse(const S& x) {
+  const S power = exp_f32(-(x * x));
+  const S a = min(abs(x), x.constant(10.2));
+  const S lost = fma(a, a, -(a * a));
+  const S y = inverse(a + x.constant(2.0));
+  const S h = horner(y - x.constant(0.25), -30.339563, 12.379687, 12.210487, -6.59247, -5.500112,
+                     2.3318608, 4.471519, 2.7486439, 1.0215827);
+  const S product = power * (y * h);
+  const S positive = fma(-lost, product, product);
+  return select(ge(x, x.constant(0.0)), positive, x.constant(2.0) - positive);
+}
+
+/// 1 / (1 + e) and e / (1 + e) with e = e^-|x|.
+template <class S>
+S sigmoid_coarse(const S& x) {
+  const S a = min(abs(x), x.constant(104.0));
+  const S rounded = fma(a, x.constant(-kLog2E), x.constant(kRoundF32));
+  const S minus_n = rounded - x.constant(kRoundF32);
+  S r = fma(minus_n, x.constant(-kLn2), -a);
+  r = fma(minus_n, x.constant(-kLn2Lo), r);
+  const S one = x.constant(1.0);
+  const S p = one + fma(r * r, exp_tail_f32(r), r);
+  const S exponent = shl(bitcast(rounded, DType::I32), i32(x, 23));
+  const S e = scaled_down_f32(p, exponent, gt(a, x.constant(-kLeastNormalExpF32)));
+  const S y = inverse(fma(p, bounded_power_of_two_f32(exponent), one));
+  return select(ge(x, x.constant(0.0)), y, e * y);
+}
+
+/// As tanh_f32, without low parts.
+template <class S>
+S tanh_coarse(const S& x) {
+  const S a = min(abs(x), x.constant(9.05));
+  const S biased = fma(a, x.constant(2.0 * kLog2E), x.constant(-0.22));
+  const S rounded = min(biased, x.constant(23.0)) + x.constant(kRoundF32);
+  const S n = rounded - x.constant(kRoundF32);
+  S h = fma(n, x.constant(-0.5 * kLn2), a);
+  h = fma(n, x.constant(-0.5 * kLn2Lo), h);
+  const S z = h * h;
+  const S q = horner(z, 0.020397753, -0.05387851, 0.13333105, -0.3333333);
+  const S t = fma(h * z, q, h);
+  const S power = power_of_two_f32(rounded);
+  const S plus = power + x.constant(1.0);
+  const S minus = power - x.constant(1.0);
+  return with_sign_f32(fma(t, plus, minus) * inverse(fma(t, minus, plus)), x);
 }
 
 // ---------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@
 #include "ir/graph/axes.h"
 #include "ir/graph/build.h"
 #include "ir/graph/check.h"
+#include "ir/graph/coarse.h"
 #include "ir/graph/interpret.h"
 #include "ir/graph/reference.h"
 #include "ir/graph/text.h"
@@ -32,7 +33,7 @@ class Sloppy {
 
   std::vector<HostTensor> run(const Graph& graph, std::span<const HostTensor> inputs) {
     const Sizes sizes = check_inputs(graph, inputs);
-    const std::vector<bool> relaxed = relaxed_nodes(graph);
+    const std::vector<bool> relaxed = relaxed_nodes(graph), coarse = coarse_nodes(graph);
     const std::vector<uint32_t> uses = count_uses(graph);
     std::vector<HostTensor> values(graph.size());
     for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].index] = inputs[i];
@@ -41,7 +42,10 @@ class Sloppy {
       if (!uses[i] || node.as<InputOp>()) continue;
       std::vector<const HostTensor*> operands;
       for (NodeId operand : node.operands) operands.push_back(&values[operand.index]);
-      values[i] = evaluate_node(node, operands, sizes, relaxed[i]);
+      const MapOp* map = node.as<MapOp>();
+      const bool is_coarse =
+          map && coarse[i] && node.type.dtype == DType::F32 && may_be_coarse(map->op);
+      values[i] = evaluate_node(node, operands, sizes, relaxed[i] || is_coarse);
     }
     std::vector<HostTensor> outputs;
     for (const GraphOutput& output : graph.outputs()) outputs.push_back(values[output.node.index]);
@@ -413,6 +417,31 @@ TEST(Bounds, RelaxedBehindReductionsOnly) {
   // ... unless it is also an output.
   EXPECT_FALSE(relaxed_nodes(c.graph)[product.index]);
   EXPECT_EQ(reference(c.graph, c.inputs)[1].bound[0], 0);
+}
+
+// A math row in f32 may be off by a few ulp if outputs see it only through roundings to 16 bits.
+TEST(Bounds, CoarseBeforeRoundingsOnly) {
+  Case c;
+  const NodeId x = c(DType::F32, {3}, {0.3, -1.25, 4}), y = c(DType::F32, {3}, {0.7, 3, -2});
+  const NodeId tail = c.map(ElementwiseOp::erfc, {x});
+  const NodeId product = c.map(ElementwiseOp::mul, {tail, y});
+  const NodeId narrow = build::convert(c.graph, product, DType::BF16);
+  const NodeId half = build::convert(c.graph, x, DType::F16);
+  const NodeId formula = c.map(ElementwiseOp::silu, {half});
+  c.graph.set_outputs({{narrow, "y", {}}, {formula, "z", {}}});
+  EXPECT_TRUE(coarse_nodes(c.graph)[tail.index]);
+  EXPECT_TRUE(coarse_nodes(c.graph)[formula.index]);  // its body is computed in f32
+  // Nothing else is rounded elsewhere.
+  EXPECT_FALSE(relaxed_nodes(c.graph)[tail.index]);
+  EXPECT_GT(reference(c.graph, c.inputs)[0].bound[0],
+            reference(c.graph, c.inputs, Precision::Strict)[0].bound[0]);
+  // An output in f32 sees it, a bool that hangs on it does, and so does a wider float.
+  c.graph.set_outputs({{narrow, "y", {}}, {product, "p", {}}});
+  EXPECT_FALSE(coarse_nodes(c.graph)[tail.index]);
+  c.graph.set_outputs({{narrow, "y", {}}, {c.map(ElementwiseOp::lt, {product, y}), "less", {}}});
+  EXPECT_FALSE(coarse_nodes(c.graph)[tail.index]);
+  c.graph.set_outputs({{build::convert(c.graph, product, DType::F64), "wide", {}}});
+  EXPECT_FALSE(coarse_nodes(c.graph)[tail.index]);
 }
 
 // A float may be rounded elsewhere if only sums see it; an integer, a bool and what decides them

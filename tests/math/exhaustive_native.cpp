@@ -1,6 +1,7 @@
 // exhaustive_native.cpp: measures the math bodies on this CPU against references outside them.
 //
 //   exhaustive_native [--fn exp] [--dtype f32] [--step 1] [--threads 1] [--seed 1]
+//   exhaustive_native --coarse yes [--fn erfc] [--step 1] [--threads 1]   (the coarse bodies, f32)
 //   exhaustive_native --golden tests/ops/golden_math.txt
 //
 // f32: every --step-th of the 2^32 inputs against double libm, borderline cases against MPFR.
@@ -41,6 +42,7 @@ struct Row {
   void (*body_16)(const Lanes& x, DType dtype, Lanes& result);
   double (*libm)(double x);
   int (*mpfr)(mpfr_t result, const mpfr_t x, mpfr_rnd_t);
+  bool coarse = false;
 };
 
 double sigmoid(double x) {
@@ -73,6 +75,24 @@ const Row kRows[] = {
     BRAZE_TEST_ROW(tanh, std::tanh, mpfr_tanh),    BRAZE_TEST_ROW(sigmoid, sigmoid, mpfr_sigmoid),
     BRAZE_TEST_ROW(erf, std::erf, mpfr_erf),       BRAZE_TEST_ROW(erfc, std::erfc, mpfr_erfc),
     BRAZE_TEST_ROW(sin, std::sin, mpfr_sin),       BRAZE_TEST_ROW(cos, std::cos, mpfr_cos),
+};
+
+#define BRAZE_TEST_COARSE(name, libm, mpfr)                                                      \
+  Row {                                                                                          \
+#name,                                                                                       \
+        [](const Lanes& x,                                                                       \
+           Lanes&                                                                                \
+               result) { result = math::name##_coarse(x); }, nullptr,                            \
+                                                          [](double x)                           \
+                                                               -> double { return libm(x); },    \
+                                                                                           mpfr, \
+                                                                                           true  \
+  }
+
+const Row kCoarseRows[] = {
+    BRAZE_TEST_COARSE(tanh, std::tanh, mpfr_tanh),
+    BRAZE_TEST_COARSE(sigmoid, sigmoid, mpfr_sigmoid),
+    BRAZE_TEST_COARSE(erfc, std::erfc, mpfr_erfc),
 };
 
 /// What one function and dtype came to.
@@ -153,7 +173,9 @@ void check_f32(const Row& row, uint32_t bits, double expected, float got, Outcom
     outcome.mismatch(bits);
     return;
   }
-  double ulps = std::abs(got - expected) / ulp_f32(expected);
+  // An ulp is at most 2^-23 of the number; the errors of coarse bodies are relative.
+  const double unit = row.coarse ? std::max(std::abs(expected) * 0x1p-23, 0x1p-149) : 0;
+  double ulps = std::abs(got - expected) / std::max(unit, ulp_f32(expected));
   if (ulps > outcome.worst && std::abs(ulps - 1) < 0.01) ulps = ulps_by_mpfr(row, x, got, 24, -149);
   outcome.error(ulps, bits);
 }
@@ -492,10 +514,29 @@ bool report(const Row& row, DType dtype, const Outcome& outcome, double bound, d
   return good;
 }
 
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Measures the coarse bodies, of which `function` names one if it is not empty.
+bool run_coarse(std::string_view function, uint64_t step, int threads) {
+  bool good = true;
+  for (const Row& row : kCoarseRows) {
+    if (!function.empty() && function != row.name) continue;
+    const auto start = Clock::now();
+    const Outcome outcome = run_f32(row, step, threads);
+    good &= report(row, DType::F32, outcome, 4.0, seconds_since(start));
+  }
+  return good;
+}
+
 int usage() {
   std::fprintf(stderr,
                "usage: exhaustive_native [--fn NAME] [--dtype f32|f64|f16|bf16] [--step N] "
                "[--threads N] [--seed N]\n"
+               "       exhaustive_native --coarse yes [--fn NAME] [--step N] [--threads N]\n"
                "       exhaustive_native --golden FILE\n");
   return 2;
 }
@@ -504,6 +545,7 @@ int run(int argc, char** argv) {
   std::string_view function, dtypes;
   uint64_t step = 1, seed = 1;
   int threads = 1;
+  bool coarse = false;
   for (int i = 1; i < argc; i += 2) {
     if (i + 1 == argc) return usage();
     const std::string_view option = argv[i];
@@ -516,19 +558,22 @@ int run(int argc, char** argv) {
       step = std::max<uint64_t>(1, std::strtoull(argv[i + 1], nullptr, 10));
     else if (option == "--threads")
       threads = std::max(1, std::atoi(argv[i + 1]));
+    else if (option == "--coarse")
+      coarse = true;
     else if (option == "--seed")
       seed = std::strtoull(argv[i + 1], nullptr, 10);
     else
       return usage();
   }
 
+  if (coarse) return run_coarse(function, step, threads) ? 0 : 1;
   bool good = true, any = false;
   for (DType dtype : {DType::F32, DType::F64, DType::F16, DType::BF16}) {
     if (!dtypes.empty() && dtypes != name(dtype)) continue;
     for (const Row& row : kRows) {
       if (!function.empty() && function != row.name) continue;
       any = true;
-      const auto start = std::chrono::steady_clock::now();
+      const auto start = Clock::now();
       Outcome outcome;
       if (dtype == DType::F32)
         outcome = run_f32(row, step, threads);
@@ -538,8 +583,7 @@ int run(int argc, char** argv) {
         for (const double exp2_error : {0.0, -0x1p-22, 0x1p-22})
           for (const double inverse_error : {0.0, -0x1p-23, 0x1p-23})
             outcome.join(run_16(row, dtype, exp2_error, inverse_error));
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-      good &= report(row, dtype, outcome, dtype == DType::F64 ? 4.0 : 1.0, seconds.count());
+      good &= report(row, dtype, outcome, dtype == DType::F64 ? 4.0 : 1.0, seconds_since(start));
     }
   }
   if (!any) return usage();

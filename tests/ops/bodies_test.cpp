@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "ir/graph/coarse.h"
 #include "ir/graph/interpret.h"
 #include "ir/ops/elementwise.h"
 #include "ir/ops/machine_semantics.h"
@@ -92,6 +93,32 @@ TEST(Bodies, InF32AreWithinOneUlpAtTheWorstInputs) {
     EXPECT_LE(std::abs(got - exact), std::ldexp(1.0, std::max(exponent - 24, -149)))
         << info(op).name << " of " << std::bit_cast<float>(bits);
   }
+}
+
+// Every 10007th number, and those where runs over all of them found the largest errors.
+TEST(Bodies, CoarseOnesAreWithinTheirError) {
+  std::vector<uint32_t> inputs = {0x3f800000, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000};
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 10007)
+    inputs.push_back(static_cast<uint32_t>(bits));
+  int rows = 0;
+  for (size_t i = 0; i < elementwise_table().size(); ++i) {
+    const auto op = static_cast<ElementwiseOp>(i);
+    if (!has_coarse_body(op)) continue;
+    ++rows;
+    for (const uint32_t bits : inputs) {
+      ValueEmitter emitter;
+      const Scalar r = coarse_body(op, emitter.constant(DType::F32, bits));
+      const double got = bits_to_double(DType::F32, emitter.bits[r.id()]);
+      const double exact = evaluate_math(op, std::bit_cast<float>(bits));
+      if (std::isnan(exact)) {
+        ASSERT_TRUE(std::isnan(got)) << info(op).name << " of " << std::bit_cast<float>(bits);
+        continue;
+      }
+      ASSERT_LE(std::abs(got - exact), std::max(0x1p-21 * std::abs(exact), 0x1p-147))
+          << info(op).name << " of " << std::bit_cast<float>(bits);
+    }
+  }
+  EXPECT_GE(rows, 3);
 }
 
 }  // namespace

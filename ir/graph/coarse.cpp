@@ -1,0 +1,84 @@
+#include "ir/graph/coarse.h"
+
+#include "braze/error.h"
+#include "ir/graph/rewrite.h"
+#include "ir/ops/math_bodies.h"
+
+namespace braze {
+
+namespace {
+
+struct CoarseRow {
+  ElementwiseOp op;
+  Scalar (*body)(const Scalar& x);
+};
+
+constexpr CoarseRow kRows[] = {
+    {ElementwiseOp::tanh, [](const Scalar& x) { return math::tanh_coarse(x); }},
+    {ElementwiseOp::sigmoid, [](const Scalar& x) { return math::sigmoid_coarse(x); }},
+    {ElementwiseOp::erfc, [](const Scalar& x) { return math::erfc_coarse(x); }},
+};
+
+const CoarseRow* find(ElementwiseOp op) {
+  for (const CoarseRow& row : kRows)
+    if (row.op == op) return &row;
+  return nullptr;
+}
+
+bool rounds_or_accumulates(const Graph& graph, const Node& node) {
+  const MapOp* map = node.as<MapOp>();
+  const bool rounds = map && map->op == ElementwiseOp::convert && is_half(node.type.dtype) &&
+                      graph[node.operands[0]].type.dtype == DType::F32;
+  return rounds || accumulates(node);
+}
+
+}  // namespace
+
+bool has_coarse_body(ElementwiseOp op) { return find(op); }
+
+bool may_be_coarse(ElementwiseOp op) { return has_coarse_body(op) || op == ElementwiseOp::div; }
+
+Scalar coarse_body(ElementwiseOp op, const Scalar& x) {
+  const CoarseRow* row = find(op);
+  BRAZE_CHECK(row && x.dtype() == DType::F32, "no coarse body");
+  return row->body(x);
+}
+
+bool accumulates(const Node& node) {
+  if (!is_floating(node.type.dtype)) return false;
+  if (const ReduceOp* reduce = node.as<ReduceOp>())
+    return reduce->monoid == Monoid::Sum || reduce->monoid == Monoid::Prod;
+  if (const ScanOp* scan = node.as<ScanOp>())
+    return scan->monoid == Monoid::Sum || scan->monoid == Monoid::Prod;
+  if (const ScatterOp* scatter = node.as<ScatterOp>())
+    return scatter->monoid == Monoid::Sum || scatter->monoid == Monoid::Prod;
+  return node.as<DotOp>();
+}
+
+std::vector<bool> seen_nodes(const Graph& graph, bool (*hides)(const Graph&, const Node&)) {
+  const std::vector<bool> needed = needed_nodes(graph);
+  std::vector<bool> seen(graph.size());
+  for (const GraphOutput& output : graph.outputs()) seen[output.node.index] = true;
+  for (size_t i = graph.size(); i-- > 0;) {
+    const Node& node = graph[NodeId(i)];
+    // The operands of a comparison, an index or an integer decide its value, so they are observed.
+    seen[i] = seen[i] || (needed[i] && !is_floating(node.type.dtype));
+    if (seen[i] && !hides(graph, node))
+      for (NodeId operand : node.operands) seen[operand.index] = true;
+  }
+  return seen;
+}
+
+std::vector<bool> coarse_nodes(const Graph& graph) {
+  std::vector<bool> coarse = seen_nodes(graph, rounds_or_accumulates);
+  coarse.flip();
+  for (size_t i = 0; i < graph.size(); ++i) {
+    // The body of a formula on 16 bits is computed in f32 and rounded.
+    const Node& node = graph[NodeId(i)];
+    const MapOp* map = node.as<MapOp>();
+    if (is_half(node.type.dtype)) coarse[i] = map && info(map->op).op_class == OpClass::Formula;
+  }
+  return coarse;
+}
+
+}  // namespace braze

@@ -1,0 +1,39 @@
+// coarse.h: rows that may be computed with a few bits less than f32 has.
+//
+// If outputs see an f32 only through roundings to 16 bits, an error of 2^-21 of its value is far
+// below what the roundings lose. Some math rows have a body that is cheaper with this error, the
+// coarse body (ir/ops/math_bodies.h), and a quotient may be a product with a reciprocal. All of it
+// consists of exact machine rows, so that all machines give the same bits, and the graph alone
+// decides where it is taken, so that the bits do not depend on what is fused. Strict precision
+// takes none of it.
+#pragma once
+
+#include <vector>
+
+#include "ir/graph/graph.h"
+
+namespace braze {
+
+/// Whether the row has a coarse body, for f32.
+bool has_coarse_body(ElementwiseOp op);
+
+/// The coarse body of the row on an f32.
+Scalar coarse_body(ElementwiseOp op, const Scalar& x);
+
+/// Whether the row may have an error of 2^-21 in f32 where `coarse_nodes` permits it: it has a
+/// coarse body, or is a quotient.
+bool may_be_coarse(ElementwiseOp op);
+
+/// For each node: whether the rows in f32 of which it consists may be computed coarsely, because
+/// outputs see them only through roundings to 16 bits and through sums, products and contractions
+/// of floats.
+std::vector<bool> coarse_nodes(const Graph& graph);
+
+/// Whether the node sums or multiplies many floats, in an order that is not determined.
+bool accumulates(const Node& node);
+
+/// For each node: whether an output sees it other than through nodes that `hide` their operands.
+/// What decides an integer or a bool is seen.
+std::vector<bool> seen_nodes(const Graph& graph, bool (*hides)(const Graph&, const Node&));
+
+}  // namespace braze
