@@ -6,6 +6,7 @@
 
 #include "compiler/passes/match.h"
 #include "ir/graph/build.h"
+#include "ir/graph/coarse.h"
 #include "ir/graph/rewrite.h"
 
 namespace braze {
@@ -22,7 +23,28 @@ bool is_reduction(const Graph& graph, NodeId id) {
   return graph[id].as<ReduceOp>();
 }
 
-std::optional<NodeId> multiplied(const Rewriting& step) {
+// Powers of two by which divisors are multiplied: they are 1 unless a divisor is so small or so
+// large that its reciprocal is not a normal number.
+NodeId scales_of(Graph& graph, NodeId divisors, SourceLocation where) {
+  constexpr double kScale = 0x1p64, kOrdinary = 0x1p100;
+  const TensorType& type = graph[divisors].type;
+  const auto number = [&](double value) {
+    return build::broadcast_to(graph, build::scalar(graph, DType::F32, value, where), type.shape,
+                               where);
+  };
+  const auto select = [&](ElementwiseOp compare, NodeId size, double limit, double then,
+                          NodeId otherwise) {
+    const NodeId condition = build::map(graph, compare, {size, number(limit)}, where);
+    return build::map(graph, ElementwiseOp::select, {condition, number(then), otherwise}, where);
+  };
+  const NodeId size = build::map(graph, ElementwiseOp::abs, {divisors}, where);
+  const NodeId small = select(ElementwiseOp::lt, size, 1 / kOrdinary, kScale, number(1));
+  return select(ElementwiseOp::gt, size, kOrdinary, 1 / kScale, small);
+}
+
+// The product, if the quotient may become one. `scaled` says that it must be right for divisors of
+// every size.
+std::optional<NodeId> multiplied(const Rewriting& step, bool scaled) {
   Graph& graph = step.result;
   const auto* map = step.node.as<MapOp>();
   if (!map || map->op != ElementwiseOp::div || step.node.type.dtype != DType::F32)
@@ -45,20 +67,31 @@ std::optional<NodeId> multiplied(const Rewriting& step) {
   // of one element.
   const Node source = graph[shared];
   const NodeId numbers = source.as<ReshapeOp>() ? source.operands[0] : shared;
+  const auto axes = broadcast->axes;  // copies: nodes are added below
+  const Shape shape = divisor.type.shape;
+  const auto times = [&](NodeId x, NodeId factors) {
+    if (numbers != shared) factors = build::reshape(graph, factors, source.type.shape, where);
+    const NodeId spread = build::broadcast(graph, factors, shape, axes, where);
+    return build::map(graph, ElementwiseOp::mul, {x, spread}, where);
+  };
+  NodeId divisors = numbers, product = step.operands[0];
+  if (scaled) {
+    const NodeId scales = scales_of(graph, numbers, where);
+    divisors = build::map(graph, ElementwiseOp::mul, {numbers, scales}, where);
+    product = times(product, scales);
+  }
   const NodeId one = build::scalar(graph, DType::F32, 1, where);
-  NodeId reciprocal = build::map(graph, ElementwiseOp::div, {one, numbers}, where);
-  if (numbers != shared) reciprocal = build::reshape(graph, reciprocal, source.type.shape, where);
-  const NodeId spread =
-      build::broadcast(graph, reciprocal, divisor.type.shape, broadcast->axes, where);
-  return build::map(graph, ElementwiseOp::mul, {step.operands[0], spread}, where);
+  return times(product, build::map(graph, ElementwiseOp::div, {one, divisors}, where));
 }
 
 }  // namespace
 
 Graph share_divisors(const Graph& graph, Precision precision) {
-  const std::vector<bool> relaxed = relaxed_nodes(graph, precision);
+  const std::vector<bool> relaxed = relaxed_nodes(graph, precision), coarse = coarse_nodes(graph);
   return rewrite(graph, [&](const Rewriting& step) {
-    const auto found = relaxed[step.id.index] ? multiplied(step) : std::nullopt;
+    const bool is_relaxed = relaxed[step.id.index];
+    const bool may = is_relaxed || (precision != Precision::Strict && coarse[step.id.index]);
+    const auto found = may ? multiplied(step, /*scaled=*/!is_relaxed) : std::nullopt;
     return found ? *found : step.keep();
   });
 }
