@@ -82,6 +82,23 @@ int64_t count_parts(const LoopTree& tree, size_t axis) {
   return extent / std::max<int64_t>(part, 1);
 }
 
+// How many threads share a row of a block: one for each vector, in powers of two. If that leaves
+// many threads idle, fewer threads take several vectors each, as long as together they access whole
+// memory lines.
+int64_t threads_of_row(int64_t extent, int64_t vector, int64_t most, bool may_take_several) {
+  constexpr int64_t kLineElements = 64, kMostElements = 16;
+  const auto covered = [&](int64_t threads) {
+    const int64_t turn = threads * vector;
+    return (extent + turn - 1) / turn * turn;
+  };
+  int64_t out = std::min(most, power_of_two((extent + vector - 1) / vector));
+  if (!may_take_several || out * vector < extent) return out;
+  for (int64_t fewer = out / 2; fewer * vector >= kLineElements; fewer /= 2)
+    if (8 * covered(fewer) <= 7 * covered(out) && covered(fewer) <= fewer * kMostElements)
+      out = fewer;
+  return out;
+}
+
 BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
                        const Target& target) {
   BlockTile out;
@@ -106,20 +123,25 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
   int64_t threads = kBlockThreads;
   while (threads > 64 && total / threads < 2 * target.cores) threads /= 2;
   while (out.vector > 1 && total / (threads * out.vector) < 2 * target.cores) out.vector /= 2;
-  out.along = std::min(threads, power_of_two((extent + out.vector - 1) / out.vector));
   // If a row does not fill a block, the block takes several rows along the longest other axis.
   for (size_t i = axes.size(); i-- > 0;)
     if (axes[i] != lane &&
         (!out.other || planned_extent(tree, axes[i]) > planned_extent(tree, *out.other)))
       out.other = axes[i];
+  const auto along = [&] {
+    return threads_of_row(extent, out.vector, threads,
+                          out.other && tree.axes[lane].extent.as_constant());
+  };
+  out.along = along();
   if (out.other && out.along < threads) {
     // One thread can have neighbours along the last dimension only.
     if (*out.other > lane) out.vector = 1;
-    out.along = std::min(threads, power_of_two((extent + out.vector - 1) / out.vector));
+    out.along = along();
     out.rows = out.across =
         std::min(threads / out.along, power_of_two(planned_extent(tree, *out.other)));
   }
   out.tile = out.along * out.vector;
+  if (out.rows > 1) out.tile *= (extent + out.tile - 1) / out.tile;
   const int64_t used = std::max(out.across * out.along, kWarpThreads);
   // If there is enough work, a thread has two vectors in flight.
   if (total / (2 * used * out.vector) >= kBlocksPerCore * target.cores) {
