@@ -209,8 +209,17 @@ void deal_outer_axis(const LoopTree& tree, const ReductionNest& nest, const Walk
       std::min({std::max(wanted, kWarpThreads / along), std::max<int64_t>(kBlockThreads / along, 1),
                 ceil_power_of_two(length)});
   if (outer <= 1 || outer * along < kWarpThreads) return;
-  // Several loads of a thread overlap.
-  const int64_t elements = vector > out.vector ? 2 * vector : kWalkElements;
+  // Loads of a thread overlap, as many as the rate of the memory needs.
+  constexpr int64_t kMostElements = 16;
+  int64_t least = sizeof(double);
+  for (const TreeAccess& access : facts.touched)
+    if (access.offset.uses(inner.name)) least = std::min(least, static_cast<int64_t>(access.bytes));
+  const int64_t busy =
+      std::min(facts.lines * outer / target.cores * ceil_divide(facts.length, vector),
+               2 * kMultiprocessorThreads);
+  const int64_t elements =
+      std::clamp(floor_power_of_two(kBytesInFlight / std::max<int64_t>(busy * least, 1)),
+                 vector > out.vector ? 2 * vector : kWalkElements, kMostElements);
   out.along = along;
   out.vector = vector;
   out.tile = along * registers * vector;
