@@ -97,7 +97,8 @@ TEST(Bodies, InF32AreWithinOneUlpAtTheWorstInputs) {
 
 // Every 10007th number, and those where runs over all of them found the largest errors.
 TEST(Bodies, CoarseOnesAreWithinTheirError) {
-  std::vector<uint32_t> inputs = {0x3f800000, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000};
+  std::vector<uint32_t> inputs = {0x80000000, 0x7f800000, 0xff800000, 0x7fc00000,
+                                  0x40000111, 0xb9ddd004, 0x3f887217};
   for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 10007)
     inputs.push_back(static_cast<uint32_t>(bits));
   int rows = 0;

@@ -205,14 +205,13 @@ def fit_erf():
 
 
 def fit_erfc():
-    center, k = mp.mpf("0.1875"), mp.mpf(3)
+    for name, center, k, d in (("f32", mp.mpf("0.1875"), 3, 9), ("coarse", mp.mpf("0.25"), 2, 8)):
+        def h(t):
+            a = 1 / (t + center) - k
+            return mp.exp(a * a) * mp.erfc(a) * (a + k)
 
-    def h(t):
-        a = 1 / (t + center) - k
-        return mp.exp(a * a) * mp.erfc(a) * (a + k)
-
-    fit("erfc f32, e^(a^2) erfc(a) (a + 3) in 1 / (a + 3) - 0.1875", h, lambda t: 1 / h(t), range(10),
-        1 / (mp.mpf("10.3") + k) - center, 1 / k - center)
+        fit(f"erfc {name}, e^(a^2) erfc(a) (a + {k}) in 1 / (a + {k}) - {float(center)}", h, lambda t: 1 / h(t),
+            range(d + 1), 1 / (mp.mpf("10.3") + k) - center, mp.mpf(1) / k - center)
 
 
 def q_atanh(z):
