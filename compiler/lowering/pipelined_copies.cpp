@@ -221,11 +221,11 @@ std::optional<PipelinedLowering::FieldBox> PipelinedLowering::field_box(const Co
   // The axes before the last two count matrices.
   ValueType one = type;
   std::fill(one.extents.begin(), one.extents.end() - 2, 1);
-  auto found = box(op.memory, at_matrix(op.at, type, number), op.guard, one);
-  if (!found || found->extents.size() < 2 || found->extents.back() != m.columns)
-    return std::nullopt;
+  const auto at = at_panel(at_matrix(op.at, type, number), one.extents, m.panel);
+  one.extents.back() = m.panel;
+  auto found = box(op.memory, at, op.guard, one);
+  if (!found || found->extents.size() < 2 || found->extents.back() != m.panel) return std::nullopt;
   FieldBox out{std::move(*found)};
-  out.extents.back() = m.panel;
   for (size_t axis = 0; axis + 1 < out.extents.size() && parts > 1; ++axis)
     if (out.extents[axis] == m.rows) out.row = axis;
   if (parts > 1 && !out.row) return std::nullopt;
@@ -250,8 +250,8 @@ void PipelinedLowering::lower_op(const CopyOp& op, const Statement&) {
     const Expr first =
         place * Expr(type.count()) + Expr(number * m.elements()) + rank * Expr(slice * m.panel);
     each_panel(m.columns / m.panel, [&](const Expr& panel) {
-      auto at = whole.at;
-      at.back() += panel * Expr(m.panel);
+      std::vector<Expr> at;
+      for (const Expr& e : whole.at) at.push_back(e.substitute("panel", panel));
       const Place to{memories_[op.field.index], first + panel * Expr(m.panel_elements())};
       if (parts == 1)
         builder_.instruction(Instruction::tma_load, {to, MapPlace{map, at}, full});

@@ -58,4 +58,23 @@ std::optional<TileBox> find_box(const std::vector<Expr>& at, const std::vector<i
   return out;
 }
 
+std::vector<Expr> at_panel(const std::vector<Expr>& at, const std::vector<int64_t>& extents,
+                           int64_t panel) {
+  const size_t last = extents.size() - 1;
+  const int64_t panels = extents[last] / panel;
+  const Expr number = panels > 1 ? Expr::index("panel", panels) : Expr(0);
+  const Expr column = number * Expr(panel) + position_symbol('d', last, panel);
+  std::vector<Expr> out;
+  for (const Expr& e : at) out.push_back(e.substitute("d" + std::to_string(last), column));
+  return out;
+}
+
+bool has_panel_boxes(const std::vector<Expr>& at, std::vector<int64_t> extents, int64_t panel) {
+  if (extents.empty() || extents.back() % panel != 0) return false;
+  const std::vector<Expr> first = at_panel(at, extents, panel);
+  extents.back() = panel;
+  const auto box = find_box(first, extents);
+  return box && !box->extents.empty() && box->extents.back() == panel;
+}
+
 }  // namespace braze

@@ -21,4 +21,14 @@ struct TileBox {
 /// floordiv(d0, 8) and mod(d0, 8).
 std::optional<TileBox> find_box(const std::vector<Expr>& at, const std::vector<int64_t>& extents);
 
+/// The coordinates `at` in one panel of a tile: `panel` neighbours along its last axis, whose
+/// extent is a multiple of that. The symbol "panel" is the panel's number. Rows that are composed
+/// of several axes may be no box as a whole, while each panel, with one index of the outer axes, is
+/// one.
+std::vector<Expr> at_panel(const std::vector<Expr>& at, const std::vector<int64_t>& extents,
+                           int64_t panel);
+
+/// Whether each panel of a tile is a box.
+bool has_panel_boxes(const std::vector<Expr>& at, std::vector<int64_t> extents, int64_t panel);
+
 }  // namespace braze

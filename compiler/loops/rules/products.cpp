@@ -12,6 +12,7 @@
 
 #include "compiler/loops/rules/asynchronous.h"
 #include "compiler/loops/rules/summed_nest.h"
+#include "ir/code/boxes.h"
 #include "ir/target/features.h"
 
 namespace braze {
@@ -47,6 +48,19 @@ struct Products {
 bool lies_along(const Expr& e, const LoopAxis& axis) {
   const auto slope = e.coefficient_of(axis.name);
   return slope && slope->is_constant(1);
+}
+
+// Whether the last dimension of a load runs along an axis, or along whole panels of it: rows may be
+// composed of several axes, of which the inner one is the last dimension.
+bool lies_in_panels(const LoopTree& tree, const LoopStep& load, size_t axis) {
+  const LoopAxis& own = tree.axes[axis];
+  if (lies_along(load.at.back(), own)) return true;
+  const auto extent = own.extent.as_constant();
+  if (!extent) return false;
+  std::vector<Expr> at;
+  for (const Expr& e : load.at)
+    at.push_back(e.substitute(own.name, position_symbol('d', 0, *extent)));
+  return has_panel_boxes(at, {*extent}, kPanelBytes / static_cast<int64_t>(size_of(load.dtype)));
 }
 
 std::optional<Refusal> find_tasks(const LoopTree& tree, Products& out) {
@@ -243,7 +257,7 @@ std::variant<Factors, Refusal> find_factors(const LoopTree& tree, const Products
       const size_t own = is_left ? products.rows : products.columns;
       if (auto refusal = refuse_copies(tree, load, {own, along}, along, depth)) return *refusal;
       const bool last = lies_along(load.at.back(), tree.axes[along]);
-      if (!last && !lies_along(load.at.back(), tree.axes[own]))
+      if (!last && !lies_in_panels(tree, load, own))
         return no_rule("a factor is not contiguous along an axis of its tile");
       if (!last && load.dtype == DType::F32)
         return no_rule("a factor that is rounded to tf32 must be contiguous along the summed axis");

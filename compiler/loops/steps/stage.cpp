@@ -1,6 +1,7 @@
 #include "compiler/loops/steps/stage.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "compiler/loops/text.h"
 #include "ir/code/boxes.h"
@@ -75,11 +76,15 @@ bool is_interval(const LoopTree& tree, const Expr& e, const std::vector<size_t>&
   return true;
 }
 
+// The axes in the order of memory. An axis that was composed lies where its innermost digit does.
 std::vector<size_t> axes_of_copy(const LoopTree& tree, const CopySite& site, const LoopStep& load) {
   std::vector<size_t> out;
-  for (const Expr& e : load.at)
-    for (const size_t axis : varying_axes(tree, site, e))
+  for (const Expr& e : std::views::reverse(load.at)) {
+    const std::vector<size_t> axes = varying_axes(tree, site, e);
+    for (const size_t axis : std::views::reverse(axes))
       if (!contains(out, axis)) out.push_back(axis);
+  }
+  std::ranges::reverse(out);
   return out;
 }
 
@@ -96,7 +101,10 @@ bool is_box(const LoopTree& tree, const CopySite& site, const LoopStep& load) {
   }
   std::vector<Expr> at;
   for (const Expr& e : load.at) at.push_back(e.substitute(position));
-  return find_box(at, extents).has_value();
+  // Copies to chip are made of panels.
+  constexpr int64_t kPanelBytes = 128;
+  const int64_t panel = kPanelBytes / static_cast<int64_t>(size_of(load.dtype));
+  return find_box(at, extents) || has_panel_boxes(at, extents, panel);
 }
 
 // `boxes`: whether the copy must be a box of the tensor. A value in registers may have any
