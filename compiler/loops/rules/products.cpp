@@ -26,7 +26,7 @@ using asynchronous::kSlab;
 constexpr int64_t kRows = kGroups * kGroupRows;  // rows of a tile
 constexpr int64_t kMostColumns = 256;            // columns of all sums of a group
 constexpr int64_t kLeastColumns = 128;           // columns of each of several products
-constexpr int64_t kMostSlots = 6, kLeastSlots = 2;
+constexpr int64_t kMostSlots = 8, kLeastSlots = 2;
 constexpr int64_t kCopyRegisters = 40, kGroupRegisters = 232;
 constexpr int64_t kBarrierBytes = 1024;
 constexpr int64_t kThreads = 128;     // threads of a group
@@ -312,8 +312,8 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
   while (most * count > kMostColumns) most /= 2;
   if (most < kLeastColumns)
     return no_rule("the sums of so many products do not fit in the registers");
-  // Wide tiles read less. They are chosen if they leave work for all multiprocessors and reach
-  // little beyond the last column.
+  // Wide tiles read less. They are chosen if the multiprocessor that has most tiles is done sooner
+  // with them; so are narrow ones, if there are few tiles.
   out.columns = n <= kSlab ? kSlab : std::min<int64_t>(most, 128);
   const auto all_tiles = [&](int64_t columns) {
     return tiles * std::ceil(static_cast<double>(n) / static_cast<double>(columns));
@@ -326,7 +326,9 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
            (static_cast<double>(columns) + kReading);
   };
   for (int64_t wide = out.columns + kSlab; wide <= most && n > out.columns; wide += kSlab)
-    if (all_tiles(wide) >= target.cores && cost(wide) < cost(out.columns)) out.columns = wide;
+    if (cost(wide) < cost(out.columns)) out.columns = wide;
+  if (count == 1 && all_tiles(out.columns) < target.cores && cost(kSlab) < cost(out.columns))
+    out.columns = kSlab;
   int64_t result_bytes = 0, sum_bytes = 0;
   DType sums = DType::F32;
   for (const LoopTask* store : products.stores)
