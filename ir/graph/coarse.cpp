@@ -32,6 +32,30 @@ bool rounds_or_accumulates(const Graph& graph, const Node& node) {
   return rounds || accumulates(node);
 }
 
+// Whether a small error of an operand may change the result by much.
+bool has_steps(const Node& node) {
+  using enum ElementwiseOp;
+  const MapOp* map = node.as<MapOp>();
+  return map && (map->op == floor || map->op == ceil || map->op == round_even || map->op == trunc ||
+                 map->op == rem);
+}
+
+// See seen_nodes. Nodes that are `exact` are seen, too.
+std::vector<bool> seen_or_exact(const Graph& graph, bool (*hides)(const Graph&, const Node&),
+                                bool (*exact)(const Node&)) {
+  const std::vector<bool> needed = needed_nodes(graph);
+  std::vector<bool> seen(graph.size());
+  for (const GraphOutput& output : graph.outputs()) seen[output.node.index] = true;
+  for (size_t i = graph.size(); i-- > 0;) {
+    const Node& node = graph[NodeId(i)];
+    // The operands of a comparison, an index or an integer decide its value, so they are observed.
+    seen[i] = seen[i] || (needed[i] && (!is_floating(node.type.dtype) || exact(node)));
+    if (seen[i] && !hides(graph, node))
+      for (NodeId operand : node.operands) seen[operand.index] = true;
+  }
+  return seen;
+}
+
 }  // namespace
 
 bool has_coarse_body(ElementwiseOp op) { return find(op); }
@@ -56,21 +80,11 @@ bool accumulates(const Node& node) {
 }
 
 std::vector<bool> seen_nodes(const Graph& graph, bool (*hides)(const Graph&, const Node&)) {
-  const std::vector<bool> needed = needed_nodes(graph);
-  std::vector<bool> seen(graph.size());
-  for (const GraphOutput& output : graph.outputs()) seen[output.node.index] = true;
-  for (size_t i = graph.size(); i-- > 0;) {
-    const Node& node = graph[NodeId(i)];
-    // The operands of a comparison, an index or an integer decide its value, so they are observed.
-    seen[i] = seen[i] || (needed[i] && !is_floating(node.type.dtype));
-    if (seen[i] && !hides(graph, node))
-      for (NodeId operand : node.operands) seen[operand.index] = true;
-  }
-  return seen;
+  return seen_or_exact(graph, hides, [](const Node&) { return false; });
 }
 
 std::vector<bool> coarse_nodes(const Graph& graph) {
-  std::vector<bool> coarse = seen_nodes(graph, rounds_or_accumulates);
+  std::vector<bool> coarse = seen_or_exact(graph, rounds_or_accumulates, has_steps);
   coarse.flip();
   for (size_t i = 0; i < graph.size(); ++i) {
     // The body of a formula on 16 bits is computed in f32 and rounded.

@@ -435,10 +435,14 @@ TEST(Bounds, CoarseBeforeRoundingsOnly) {
   EXPECT_FALSE(relaxed_nodes(c.graph)[tail.index]);
   EXPECT_GT(reference(c.graph, c.inputs)[0].bound[0],
             reference(c.graph, c.inputs, Precision::Strict)[0].bound[0]);
-  // An output in f32 sees it, a bool that hangs on it does, and so does a wider float.
+  // An output in f32 sees it, and so do a bool or a whole number that hangs on it, and a wider
+  // float.
   c.graph.set_outputs({{narrow, "y", {}}, {product, "p", {}}});
   EXPECT_FALSE(coarse_nodes(c.graph)[tail.index]);
   c.graph.set_outputs({{narrow, "y", {}}, {c.map(ElementwiseOp::lt, {product, y}), "less", {}}});
+  EXPECT_FALSE(coarse_nodes(c.graph)[tail.index]);
+  const NodeId whole = c.map(ElementwiseOp::round_even, {product});
+  c.graph.set_outputs({{build::convert(c.graph, whole, DType::BF16), "whole", {}}});
   EXPECT_FALSE(coarse_nodes(c.graph)[tail.index]);
   c.graph.set_outputs({{build::convert(c.graph, product, DType::F64), "wide", {}}});
   EXPECT_FALSE(coarse_nodes(c.graph)[tail.index]);
