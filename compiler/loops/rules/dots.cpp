@@ -405,13 +405,13 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
 }  // namespace
 
 static void draw_factors(Scheduled& out) {
-  std::vector<std::string> sums;
+  std::vector<std::string> values;
   for_each_task(out.tree.phases[0], [&](const LoopTask& task, const auto&) {
-    const bool fold = task.kind == LoopTask::Kind::Fold && task.monoid == Monoid::Sum;
-    if (fold || task.kind == LoopTask::Kind::Dot) sums.push_back(out.tree.values[task.target].name);
+    if (task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot)
+      values.push_back(out.tree.values[task.target].name);
   });
-  for (const std::string& sum : sums)
-    while (out.try_take(DrawStep{sum})) {
+  for (const std::string& value : values)
+    while (out.try_take(DrawStep{value})) {
     }
 }
 

@@ -38,9 +38,50 @@ bool varies(const LoopTree& tree, const LoopBody& body, uint32_t number,
                              [&](uint32_t argument) { return varies(tree, body, argument, axes); });
 }
 
+bool finds_extreme(const LoopTask& task) {
+  return task.kind == LoopTask::Kind::Fold && is_floating(body_dtype(task)) &&
+         (task.monoid == Monoid::Max || task.monoid == Monoid::Min);
+}
+
+// The number, if the step is a constant.
+std::optional<double> number_of(const LoopBody& body, uint32_t number) {
+  const LoopStep& s = body.steps[number];
+  if (s.kind != LoopStep::Kind::Constant) return std::nullopt;
+  return bits_to_double(s.dtype, s.bits);
+}
+
+// Finds a product with a positive number, which changes neither the order of values nor infinities.
+// It may stand where another part of the terms is infinite.
+std::optional<Drawn> find_scale(const LoopTask& task) {
+  const LoopBody& body = task.body;
+  Drawn out{0, {body.results[0]}, 0, 0, ElementwiseOp::mul};
+  while (true) {
+    const LoopStep& s = body.steps[out.path.back()];
+    if (s.kind != LoopStep::Kind::Apply) return std::nullopt;
+    if (s.op == ElementwiseOp::mul) {
+      for (const size_t leaving : {1, 0}) {
+        const auto scale = number_of(body, s.arguments[leaving]);
+        if (!scale || !(*scale > 0) || std::isinf(*scale)) continue;
+        out.leaves = s.arguments[leaving];
+        out.stays = s.arguments[1 - leaving];
+        return out;
+      }
+      return std::nullopt;
+    }
+    if (s.op != ElementwiseOp::select) return std::nullopt;
+    const auto infinite = [&](size_t arm) {
+      const auto number = number_of(body, s.arguments[arm]);
+      return number && std::isinf(*number);
+    };
+    if (infinite(1) == infinite(2)) return std::nullopt;
+    out.path.push_back(s.arguments[infinite(2) ? 1 : 2]);
+  }
+}
+
 // Finds such a product. It may stand inside other products, and inside one conversion of all of
 // them.
 std::optional<Drawn> find_drawn(const LoopTree& tree, const LoopTask& task) {
+  if (finds_extreme(task)) return find_scale(task);
   const LoopBody& body = task.body;
   const auto stays = [&](uint32_t number) { return varies(tree, body, number, task.over); };
   for (size_t result = 0; result < body.results.size(); ++result) {
@@ -104,14 +145,19 @@ std::optional<Refusal> legal(const LoopTree& tree, const DrawStep& step) {
   const bool sums = task.kind == LoopTask::Kind::Dot ||
                     (task.kind == LoopTask::Kind::Fold && task.monoid == Monoid::Sum &&
                      is_floating(body_dtype(task)));
-  if (!sums)
-    return Refusal{&codes::kNotADot, fmt::format("%{} is neither a dot nor a sum", step.value),
-                   "name a dot or a sum"};
+  if (!sums && !finds_extreme(task))
+    return Refusal{&codes::kNotADot,
+                   fmt::format("%{} is neither a dot nor a sum nor an extreme", step.value),
+                   "name a dot, a sum or an extreme"};
   if (task.rescale || task.combine != Combine::None || task.unit != Unit::None || task.ahead > 0)
     return Refusal{&codes::kMarked,
                    fmt::format("%{} has marks that this step would make wrong", step.value),
                    "take this step before others"};
   const auto drawn = find_drawn(tree, task);
+  if (!drawn && !sums)
+    return Refusal{&codes::kNotSeparable,
+                   fmt::format("no term of %{} is multiplied by a positive number", step.value),
+                   "leave it as it is"};
   if (!drawn)
     return Refusal{
         &codes::kNotSeparable,
@@ -159,7 +205,7 @@ LoopTree take(LoopTree tree, const DrawStep& step) {
   }
   body.results[drawn.result] = made;
   remove_dead_steps(body);
-  const DType sum = compute_type(old);
+  const DType sum = finds_extreme(task) ? old : compute_type(old);
   tree.values[value].dtype = sum;
   const auto& axes = tree.values[value].axes;
   for (LoopRegion& phase : tree.phases)

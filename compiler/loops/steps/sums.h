@@ -6,8 +6,9 @@
 namespace braze {
 
 /// `draw %v`: if a factor of the dot (or the terms of the sum) v is multiplied or divided by
-/// something that does not vary along the summed axes, this leaves the sum. The readers of v apply
-/// it.
+/// something that does not vary along the summed axes, this leaves the sum. A positive number by
+/// which the terms of a greatest or least value are multiplied leaves it too. The readers of v
+/// apply it.
 struct DrawStep {
   static constexpr std::string_view kName = "draw";
   std::string value;
