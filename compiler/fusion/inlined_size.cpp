@@ -11,7 +11,6 @@ namespace {
 
 constexpr double kMathLength = 18;  // the length of a math row, in machine rows
 
-// The length of a node's own body. Index maps count, because the inliner walks through them too.
 double own_length(const LoopForm& form) {
   double length = 1;
   for (const BodyStep& step : form.body)
@@ -25,8 +24,6 @@ double operations(const Expr& e) {
   return count;
 }
 
-// The size of a node's own body, including the arithmetic of its indices, since an expression over
-// many sizes is long.
 double own_size(const LoopForm& form) {
   double size = 0;
   for (const BodyStep& step : form.body) {
@@ -40,11 +37,10 @@ double own_size(const LoopForm& form) {
 }
 
 // A node with one place is never computed too often.
-bool copied_too_often(double places, const LoopForm& form) {
-  return places > 1 && places * own_length(form) > kMostCopied;
+bool copied_too_often(double places, double length) {
+  return places > 1 && places * length > kMostCopied;
 }
 
-// Whether the load reads its operand where the node itself is computed.
 bool in_place(const LoopForm& form, const BodyStep& load) {
   if (!load.conditions.empty() || load.index.size() != form.domain.size()) return false;
   for (size_t axis = 0; axis < load.index.size(); ++axis)
@@ -52,20 +48,20 @@ bool in_place(const LoopForm& form, const BodyStep& load) {
   return true;
 }
 
+}  // namespace
+
 // Counts the places at which nodes are computed. Users must be added before their operands. All
 // users that read a value in place share one place, and every other user has a place of its own.
-class Places {
+class InlinedSizes::Places {
  public:
   double of(NodeId node) const {
     const auto found = counts_.find(node.index);
     return found == counts_.end() ? 1 : std::max(found->second.shared + found->second.other, 1.0);
   }
-  void add_operands(const LoopForms& forms, NodeId user, double places) {
-    const LoopForm& form = *forms.find(user);
-    for (const BodyStep& step : form.body) {
-      if (step.kind != BodyStep::Kind::Load) continue;
-      Count& count = counts_[forms.graph()[user].operands[step.operand].index];
-      if (in_place(form, step))
+  void add_operands(const Own& user, double places) {
+    for (const Load& load : user.loads) {
+      Count& count = counts_[load.operand.index];
+      if (load.in_place)
         count.shared = std::max(count.shared, places);
       else
         count.other += places;
@@ -79,16 +75,25 @@ class Places {
   std::unordered_map<uint32_t, Count> counts_;
 };
 
-}  // namespace
-
-double inlined_length(const LoopForms& forms, const std::vector<double>& lengths, NodeId node) {
-  double before = 0;
-  for (NodeId operand : forms.graph()[node].operands)
-    before = std::max(before, lengths[operand.index]);
-  return before + own_length(*forms.find(node));
+InlinedSizes::InlinedSizes(const LoopForms& forms) : graph_(forms.graph()), own_(graph_.size()) {
+  for (size_t i = 0; i < graph_.size(); ++i) {
+    const LoopForm* form = forms.find(NodeId(i));
+    if (!form) continue;
+    Own& own = own_[i];
+    own = {true, form->reduces(), own_length(*form), own_size(*form), {}};
+    for (const BodyStep& step : form->body)
+      if (step.kind == BodyStep::Kind::Load)
+        own.loads.push_back({graph_[NodeId(i)].operands[step.operand], in_place(*form, step)});
+  }
 }
 
-double inlined_size(const LoopForms& forms, const std::vector<bool>& inlined, NodeId node) {
+double InlinedSizes::length(const std::vector<double>& lengths, NodeId node) const {
+  double before = 0;
+  for (NodeId operand : graph_[node].operands) before = std::max(before, lengths[operand.index]);
+  return before + own(node).length;
+}
+
+double InlinedSizes::size(const std::vector<bool>& inlined, NodeId node) const {
   double size = 0;
   Places places;
   std::set<NodeId, std::greater<>> open{node};  // users come before their operands
@@ -96,52 +101,48 @@ double inlined_size(const LoopForms& forms, const std::vector<bool>& inlined, No
     const NodeId next = *open.begin();
     open.erase(open.begin());
     const double count = next == node ? 1 : places.of(next);
-    size += count * own_size(*forms.find(next));
-    places.add_operands(forms, next, count);
-    for (NodeId operand : forms.graph()[next].operands)
+    size += count * own(next).size;
+    places.add_operands(own(next), count);
+    for (NodeId operand : graph_[next].operands)
       if (inlined[operand.index]) open.insert(operand);
   }
   return size;
 }
 
-double most_inlined_size(const LoopForms& forms, const std::vector<double>& sizes, NodeId node) {
-  const LoopForm& form = *forms.find(node);
-  double size = own_size(form);
-  for (const BodyStep& step : form.body)
-    if (step.kind == BodyStep::Kind::Load)
-      size += sizes[forms.graph()[node].operands[step.operand].index];
+double InlinedSizes::most_size(const std::vector<double>& sizes, NodeId node) const {
+  double size = own(node).size;
+  for (const Load& load : own(node).loads) size += sizes[load.operand.index];
   return size;
 }
 
-void add_roots_by_places(const LoopForms& forms, const std::vector<bool>& live,
-                         std::vector<bool>& root) {
+void InlinedSizes::add_roots_by_places(const std::vector<bool>& live,
+                                       std::vector<bool>& root) const {
   Places places;
   for (size_t i = live.size(); i-- > 0;) {
-    const LoopForm* form = live[i] ? forms.find(NodeId(i)) : nullptr;
-    if (!form) continue;
-    if (!form->reduces() && copied_too_often(places.of(NodeId(i)), *form)) root[i] = true;
-    places.add_operands(forms, NodeId(i), root[i] || form->reduces() ? 1 : places.of(NodeId(i)));
+    const Own& own = own_[i];
+    if (!live[i] || !own.has_form) continue;
+    if (!own.reduces && copied_too_often(places.of(NodeId(i)), own.length)) root[i] = true;
+    places.add_operands(own, root[i] || own.reduces ? 1 : places.of(NodeId(i)));
   }
 }
 
-bool inlines_within_bounds(const LoopForms& forms, const std::vector<NodeId>& nodes) {
-  std::vector<double> lengths(forms.graph().size());
+bool InlinedSizes::within_bounds(const std::vector<NodeId>& nodes) const {
+  std::vector<double> lengths(graph_.size());
   for (NodeId node : nodes) {
-    const LoopForm* form = forms.find(node);
-    if (!form) continue;
-    const double length = inlined_length(forms, lengths, node);
+    if (!own(node).has_form) continue;
+    const double length = this->length(lengths, node);
     if (length > kLongestBody) return false;
-    if (!form->reduces()) lengths[node.index] = length;
+    if (!own(node).reduces) lengths[node.index] = length;
   }
   Places places;
   double size = 0;
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-    const LoopForm* form = forms.find(*node);
-    if (!form) continue;
-    const double count = form->reduces() ? 1 : places.of(*node);
-    size += count * own_size(*form);
-    if (copied_too_often(count, *form) || size > kLargestBody) return false;
-    places.add_operands(forms, *node, count);
+    const Own& of_node = own(*node);
+    if (!of_node.has_form) continue;
+    const double count = of_node.reduces ? 1 : places.of(*node);
+    size += count * of_node.size;
+    if (copied_too_often(count, of_node.length) || size > kLargestBody) return false;
+    places.add_operands(of_node, count);
   }
   return true;
 }

@@ -20,22 +20,45 @@ inline constexpr double kMostCopied = 1024;
 /// for such a body.
 inline constexpr double kLargestBody = 1200;
 
-/// The length of the longest chain of operations that ends in `node`. `lengths[i]` is the length
-/// for node i, or 0 if node i is not computed inside its users.
-double inlined_length(const LoopForms& forms, const std::vector<double>& lengths, NodeId node);
+/// Measures the nodes of one graph. What each node adds by itself is counted once.
+class InlinedSizes {
+ public:
+  explicit InlinedSizes(const LoopForms& forms);
 
-/// The size of the body of `node`, including all nodes that are computed inside it. `inlined[i]`
-/// says whether node i is computed inside its users. Counting stops above kLargestBody.
-double inlined_size(const LoopForms& forms, const std::vector<bool>& inlined, NodeId node);
-/// An upper bound of the same size, computed from the sizes of the operands without a walk. The
-/// size of an operand that is not inlined is 0.
-double most_inlined_size(const LoopForms& forms, const std::vector<double>& sizes, NodeId node);
+  /// The length of the longest chain of operations that ends in `node`. `lengths[i]` is the length
+  /// for node i, or 0 if node i is not computed inside its users.
+  double length(const std::vector<double>& lengths, NodeId node) const;
 
-/// Marks as roots the nodes that would otherwise be computed at too many places.
-void add_roots_by_places(const LoopForms& forms, const std::vector<bool>& live,
-                         std::vector<bool>& root);
+  /// The size of the body of `node`, including all nodes that are computed inside it. `inlined[i]`
+  /// says whether node i is computed inside its users. Counting stops above kLargestBody.
+  double size(const std::vector<bool>& inlined, NodeId node) const;
+  /// An upper bound of the same size, computed from the sizes of the operands without a walk. The
+  /// size of an operand that is not inlined is 0.
+  double most_size(const std::vector<double>& sizes, NodeId node) const;
 
-/// Whether a kernel of these nodes, which are in the order of the graph, keeps the bounds above.
-bool inlines_within_bounds(const LoopForms& forms, const std::vector<NodeId>& nodes);
+  /// Marks as roots the nodes that would otherwise be computed at too many places.
+  void add_roots_by_places(const std::vector<bool>& live, std::vector<bool>& root) const;
+
+  /// Whether a kernel of these nodes, which are in the order of the graph, keeps the bounds above.
+  bool within_bounds(const std::vector<NodeId>& nodes) const;
+
+ private:
+  class Places;
+  struct Load {
+    NodeId operand;
+    bool in_place = false;  // whether it reads the operand where the node itself is computed
+  };
+  // Of a node's own body.
+  struct Own {
+    bool has_form = false, reduces = false;
+    double length = 0;  // index maps count, because the inliner walks through them too
+    double size = 0;    // with the arithmetic of indices: an expression over many sizes is long
+    std::vector<Load> loads;
+  };
+  const Own& own(NodeId node) const { return own_[node.index]; }
+
+  const Graph& graph_;
+  std::vector<Own> own_;
+};
 
 }  // namespace braze

@@ -65,11 +65,12 @@ struct Found {
 class Search {
  public:
   Search(const LoopForms& forms, const Target& target, const PartitionOptions& options,
-         Prices& prices)
+         const InlinedSizes& sizes, Prices& prices)
       : forms_(forms),
         graph_(forms.graph()),
         target_(target),
         options_(options),
+        sizes_(sizes),
         live_(needed_nodes(graph_)),
         prices_(prices),
         kernels_(forms, live_, roots_with_remade()) {
@@ -113,6 +114,7 @@ class Search {
       consider(pairs);
     }
   }
+
   // The time of all kernels together.
   double seconds() const {
     double out = 0;
@@ -151,7 +153,7 @@ class Search {
       if (live_[i] && is_collective(forms_, NodeId(i)))
         for (const NodeId operand : graph_[NodeId(i)].operands) root[operand.index] = true;
     for (const GraphOutput& output : graph_.outputs()) root[output.node.index] = true;
-    add_roots_by_places(forms_, live_, root);
+    sizes_.add_roots_by_places(live_, root);
     const std::vector<size_t> users = count_users();
     const std::vector<bool> spread = spread_values();
     // The nodes through which a body continues, up to roots, so that a chain is counted once.
@@ -170,7 +172,7 @@ class Search {
           recompute_flops(forms_, inlined, node) > kCheapFlops)
         root[i] = true;
       if (!root[i]) {
-        lengths[i] = inlined_length(forms_, lengths, node);
+        lengths[i] = sizes_.length(lengths, node);
         if (lengths[i] > kLongestBody) root[i] = true;
       }
       if (root[i]) lengths[i] = 0;
@@ -181,9 +183,9 @@ class Search {
         inlined[part.index] = false;
         lengths[part.index] = sizes[part.index] = 0;
       };
-      sizes[i] = most_inlined_size(forms_, sizes, node);
+      sizes[i] = sizes_.most_size(sizes, node);
       while (sizes[i] > kLargestBody) {
-        sizes[i] = inlined_size(forms_, inlined, node);
+        sizes[i] = sizes_.size(inlined, node);
         if (sizes[i] <= kLargestBody) break;
         const std::optional<NodeId> part = largest_part(node, inlined, sizes);
         if (!part) break;
@@ -517,8 +519,7 @@ class Search {
     Candidate merged = kernels_.united(kernels);
     if (merged.fusion.inputs.size() + merged.fusion.outputs.size() > kMostTensors)
       return {{}, &reasons::kManyTensors, {}, 0};
-    if (!inlines_within_bounds(forms_, merged.fusion.nodes))
-      return {{}, &reasons::kInlinedSize, {}, 0};
+    if (!sizes_.within_bounds(merged.fusion.nodes)) return {{}, &reasons::kInlinedSize, {}, 0};
     Merge out;
     out.merged = std::move(merged);
     return out;
@@ -649,15 +650,32 @@ class Search {
   }
 
   // Two kernels as one, as proposed; where one needs the other through a few more, with these.
-  Merge judge_pair(Pair pair, Merge proposed, std::vector<size_t>& tried) {
+  struct Proposal {
+    Merge pair;
+    std::vector<size_t> with_between;  // empty: nothing stands between, or too much
+    Merge all;                         // of these
+  };
+  Proposal propose_pair(Pair pair) const {
+    const std::array both{pair.first, pair.second};
+    Proposal out{propose(both), {}, {}};
+    if (out.pair.refusal != &reasons::kCycle) return out;
+    const auto between = kernels_.between(both, kMostBetween);
+    if (!between || between->empty()) return out;
+    out.with_between = *between;
+    out.with_between.insert(out.with_between.end(), both.begin(), both.end());
+    std::ranges::sort(out.with_between);
+    out.all = propose(out.with_between);
+    return out;
+  }
+  void add_asked(const Merge& proposed, std::vector<Fusion>& asked) const {
+    if (proposed.merged && has_price(*proposed.merged)) asked.push_back(proposed.merged->fusion);
+  }
+  Merge judge_pair(Pair pair, Proposal proposed, std::vector<size_t>& tried) {
     tried = {pair.first, pair.second};
-    Merge merge = judge(tried, std::move(proposed));
-    if (merge.refusal != &reasons::kCycle) return merge;
-    const auto between = kernels_.between(tried, kMostBetween);
-    if (!between || between->empty()) return merge;
-    tried.insert(tried.end(), between->begin(), between->end());
-    std::ranges::sort(tried);
-    Merge all = try_merge(tried);
+    Merge merge = judge(tried, std::move(proposed.pair));
+    if (proposed.with_between.empty()) return merge;
+    tried = std::move(proposed.with_between);
+    Merge all = judge(tried, std::move(proposed.all));
     return all.merged ? std::move(all) : std::move(merge);
   }
 
@@ -682,12 +700,12 @@ class Search {
 
   // Their prices are found together, on all cores.
   void consider(std::span<const Pair> pairs) {
-    std::vector<Merge> proposed;
+    std::vector<Proposal> proposed;
     std::vector<Fusion> asked;
-    for (const auto& [first, second] : pairs) {
-      proposed.push_back(propose(std::array{first, second}));
-      const auto& merged = proposed.back().merged;
-      if (merged && has_price(*merged)) asked.push_back(merged->fusion);
+    for (const Pair& pair : pairs) {
+      proposed.push_back(propose_pair(pair));
+      add_asked(proposed.back().pair, asked);
+      add_asked(proposed.back().all, asked);
     }
     prices_.find_all(asked);
     for (size_t i = 0; i < pairs.size(); ++i) {
@@ -787,6 +805,7 @@ class Search {
   const Graph& graph_;
   const Target& target_;
   const PartitionOptions& options_;
+  const InlinedSizes& sizes_;
   std::vector<bool> live_;
   Prices& prices_;
   size_t tried_ = 0;
@@ -813,7 +832,8 @@ std::string node_text(const Graph& graph, NodeId node) {
 Partition partition(const LoopForms& forms, const Target& target, const PartitionOptions& options) {
   const std::vector<bool> relaxed = relaxed_nodes(forms.graph(), options.precision);
   Prices prices(forms, target, relaxed);
-  Search first(forms, target, options, prices);
+  const InlinedSizes sizes(forms);
+  Search first(forms, target, options, sizes, prices);
   Search later = first;
   parallel_for(2, [&](size_t i) {
     i == 0 ? first.merge_all(kSiblingsFirst) : later.merge_all(kSiblingsLater);
