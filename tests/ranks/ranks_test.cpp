@@ -170,18 +170,17 @@ TEST_F(Folder, CheckpointsHaveTheFilesOfAllRanks) {
   expect_checkpoints(out.output, files.path, 4);
 }
 
-// As the guide on profiling joins them.
 TEST_F(Folder, TimelinesOfAllRanksAreOneFile) {
   const TemporaryFolder files;
   const Outcome out =
       run("collectives", 2, {{"BRAZE_TRACE", (files.path / "trace-%p.json").string()}});
   EXPECT_EQ(out.status, (std::vector<int>{0, 0})) << out.output;
-  const std::string command =
-      "cd " + files.path.string() +
-      " && (echo '['; grep -h '^{' trace-*.json | sed 's/,*$/,/'; echo '{}]') > all.json";
+  const std::string all_files = files.path / "all.json";
+  const std::string command = std::string(BRAZE_TOOL) + " timeline " + files.path.string() +
+                              "/trace-*.json -o " + all_files;
   ASSERT_EQ(std::system(command.c_str()), 0);
   std::stringstream text;
-  text << std::ifstream(files.path / "all.json").rdbuf();
+  text << std::ifstream(all_files).rdbuf();
   const std::string all = text.str();
   JsonReader reader(all, "all.json");
   const JsonValue events = JsonValue::read(reader);

@@ -119,7 +119,8 @@ class Transcripts : public testing::TestWithParam<fs::path> {
               ("braze-cli-" + GetParam().stem().string() + "-" + std::to_string(getpid()));
     fs::create_directories(folder_);
     for (const auto& entry : fs::directory_iterator("."))
-      if (const fs::path kind = entry.path().extension(); kind == ".braze" || kind == ".onnx")
+      if (const fs::path kind = entry.path().extension();
+          kind == ".braze" || kind == ".onnx" || kind == ".json")
         fs::copy(entry.path(), folder_);
     // Some samples are code, which is not taken where others can write it.
     umask(022);

@@ -85,7 +85,7 @@ struct Command {
 };
 
 extern const Command kRun, kImport, kCompile, kInspect, kExplain, kReport, kCompare, kCache, kKey,
-    kSign, kDevices, kDoctor, kCompletion, kManual;
+    kSign, kTimeline, kDevices, kDoctor, kCompletion, kManual;
 
 /// All of them, in the order of the help.
 std::span<const Command* const> commands();

@@ -5,9 +5,9 @@ namespace braze::tool {
 
 namespace {
 
-constexpr const Command* kCommands[] = {&kRun,     &kImport,  &kCompile,    &kInspect, &kExplain,
-                                        &kReport,  &kCompare, &kCache,      &kKey,     &kSign,
-                                        &kDevices, &kDoctor,  &kCompletion, &kManual};
+constexpr const Command* kCommands[] = {&kRun,      &kImport,  &kCompile, &kInspect,    &kExplain,
+                                        &kReport,   &kCompare, &kCache,   &kKey,        &kSign,
+                                        &kTimeline, &kDevices, &kDoctor,  &kCompletion, &kManual};
 
 }  // namespace
 
