@@ -90,6 +90,7 @@ class Order {
     for (const std::string_view key : keys) join_all(std::move(equal[key]));
     put_last(order);
     fill_buckets(order);
+    start_early();
     std::vector<std::vector<size_t>> launches(order.size());
     for (const size_t k : order) launches[place_[k] - kFirst].push_back(k);
     std::erase_if(launches, [](const auto& launch) { return launch.empty(); });
@@ -158,6 +159,12 @@ class Order {
     return graph_[fusions_[k].fusion.nodes.front()].as<CollectiveOp>();
   }
 
+  // Whether the operands of a bucket of such collectives lie one behind another, and its results.
+  bool is_packed(size_t k) const {
+    const CollectiveOp* op = collective(k);
+    return op && keeps_places(op->kind);
+  }
+
   // The time that the bytes of `k` take, without the latency.
   double transfer_seconds(size_t k) const {
     const CollectiveOp& op = *collective(k);
@@ -218,6 +225,60 @@ class Order {
     }
   }
 
+  // --- Overlap --------------------------------------------------------------------------------
+
+  // A GPU runs a collective at the same time as the kernels after it. Each collective is moved
+  // before so many kernels that all those between it and its first user take as long as it does, if
+  // its operands exist there and memory allows it. Collectives keep their order.
+  void start_early() {
+    if (target_.kind != TargetKind::Gpu || place_.empty()) return;
+    std::map<size_t, std::vector<size_t>> launches;  // by place
+    for (size_t k = 0; k < place_.size(); ++k) launches[place_[k]].push_back(k);
+    const size_t end = *std::ranges::max_element(place_) + 1;
+    size_t last = 0;  // the place of the collective before
+    for (const auto& [place, members] : launches) {
+      if (!collective(members.front())) continue;
+      size_t earliest = last + 1, user = end;
+      double seconds = target_.link_seconds;
+      for (const size_t k : members) {
+        seconds += transfer_seconds(k);
+        for (const size_t needed : needs_[k]) earliest = std::max(earliest, place_[needed] + 1);
+        for (const size_t other : users_[k]) user = std::min(user, place_[other]);
+      }
+      const auto time_of = [&](size_t at) {
+        const auto kernel = launch_at(at);
+        return kernel ? std::max(fusions_[*kernel].seconds, target_.launch_seconds) : 0;
+      };
+      double hidden = 0;
+      for (size_t at = place + 1; at < user && hidden < seconds; ++at) hidden += time_of(at);
+      size_t start = place;
+      while (start > earliest && hidden < seconds) hidden += time_of(--start);
+      while (!move_before(start, place, members)) start += (place - start + 1) / 2;
+      last = start;
+    }
+  }
+
+  // A kernel of the launch at this place; none if it is a collective.
+  std::optional<size_t> launch_at(size_t place) const {
+    const auto found = std::ranges::find(place_, place);
+    if (found == place_.end()) return std::nullopt;
+    const auto k = static_cast<size_t>(found - place_.begin());
+    return collective(k) ? std::nullopt : std::optional(k);
+  }
+
+  // Moves a launch from one place to an earlier one. If too much memory would be alive at the same
+  // time, it changes nothing and returns false.
+  bool move_before(size_t to, size_t from, const std::vector<size_t>& members) {
+    if (to == from) return true;
+    const std::vector<size_t> before = place_;
+    for (size_t& place : place_)
+      if (place >= to && place < from) ++place;
+    for (const size_t k : members) place_[k] = to;
+    if (peak() <= most_bytes_) return true;
+    place_ = before;
+    return false;
+  }
+
   // The last place of a member that comes after everything that any member needs, and before
   // everything that needs any member. If there is one, no fusion between two members depends on the
   // one and is needed by the other.
@@ -265,8 +326,8 @@ class Order {
     double bytes = 0;
     size_t writer = 0;
     std::vector<size_t> readers = {};
-    std::optional<size_t> sent_by = {};  // the collective whose operand it is
-    bool is_received = false;            // whether it is the result of a collective
+    std::optional<size_t> sent_by = {};  // the packed collective whose operand it is
+    bool is_received = false;            // whether it is the result of a packed collective
   };
 
   void note_values() {
@@ -275,7 +336,7 @@ class Order {
       for (NodeId node : fusions_[k].fusion.outputs) {
         found[node.index] = lives_.size();
         lives_.push_back({bytes_of(graph_[node].type), k});
-        lives_.back().is_received = collective(k) != nullptr;
+        lives_.back().is_received = is_packed(k);
       }
       for (const Memory& memory : fusions_[k].kernel.memories)
         if (memory.space == MemorySpace::Workspace)
@@ -285,7 +346,7 @@ class Order {
       for (NodeId node : fusions_[k].fusion.inputs)
         if (const auto life = found.find(node.index); life != found.end()) {
           lives_[life->second].readers.push_back(k);
-          if (collective(k)) lives_[life->second].sent_by = k;
+          if (is_packed(k)) lives_[life->second].sent_by = k;
         }
     // Results have their own memory during the whole call.
     for (const GraphOutput& output : graph_.outputs())
@@ -293,9 +354,9 @@ class Order {
         lives_[life->second].bytes = 0;
   }
 
-  // The most bytes that are alive at one place. The operands of a bucket are one piece of memory,
-  // which is alive from the first write to any of them. Its results are another piece, which is
-  // alive until the last of them has been read.
+  // The most bytes that are alive at one place. The operands of a bucket of packed collectives are
+  // one piece of memory, which is alive from the first write to any of them. Its results are
+  // another piece, which is alive until the last of them has been read.
   double peak() const {
     std::vector<double> change(fusions_.size() + kFirst + 1);
     std::vector<size_t> begins(change.size(), SIZE_MAX), ends(change.size(), 0);  // of buckets
@@ -345,9 +406,9 @@ std::vector<std::vector<size_t>> launch_order(const LoopForms& forms,
 
 std::string collective_key(const Graph& graph, NodeId node) {
   const auto* op = graph[node].as<CollectiveOp>();
-  if (!op || op->kind != CollectiveKind::AllReduce) return {};
-  return fmt::format("{} {} over {} of {}", name(op->kind), name(op->monoid), op->axis.name,
-                     name(graph[node].type.dtype));
+  if (!op) return {};
+  return fmt::format("{} {} {} over {} of {}", name(op->kind), name(op->monoid), op->offset,
+                     op->axis.name, name(graph[node].type.dtype));
 }
 
 Kernel joined(Kernel kernel, size_t members) {

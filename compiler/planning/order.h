@@ -28,7 +28,7 @@ std::vector<std::vector<size_t>> launch_order(const LoopForms& forms,
                                               const std::vector<std::string>& keys,
                                               const Updates& updates, const Target& target);
 
-/// All_reduces with the same key can become one launch. The key is empty for other nodes.
+/// Collectives with the same key can become one launch. The key is empty for other nodes.
 std::string collective_key(const Graph& graph, NodeId node);
 
 /// Makes one kernel with this number of members, under a new name.

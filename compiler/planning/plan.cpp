@@ -6,6 +6,7 @@
 #include <set>
 
 #include "compiler/loops/steps/factors.h"
+#include "ir/ops/exchange.h"
 #include "ir/program/arena.h"
 #include "ir/program/exchanges.h"
 #include "ir/support/text.h"
@@ -324,8 +325,10 @@ class Planner {
     program_.launches.push_back(std::move(launch));
   }
 
-  /// Whether the collective's operand and result may lie anywhere in the arena.
+  /// Whether the collective may be done together with others whose memory lies beside its own: its
+  /// operand and result may lie anywhere in the arena.
   bool can_be_packed(NodeId collective) {
+    if (!keeps_places(graph_[collective].as<CollectiveOp>()->kind)) return false;
     const auto is_free = [&](NodeId node) {
       return program_.slots[slot_of(node)].kind == Slot::Kind::Temporary;
     };
@@ -383,8 +386,8 @@ class Planner {
     size_t first = SIZE_MAX, last = 0;  // the first and the last launch that uses it
   };
 
-  /// All temporaries. The operands of collectives that are done at once are one piece, in the order
-  /// of the collectives, and so are their results. If several collectives use a value, it is in the
+  /// All temporaries. The operands of collectives that are one are one piece, in the order of the
+  /// collectives, and so are their results. If several collectives use a value, it is in the
   /// piece of one of them.
   std::vector<Piece> pieces_of_arena() const {
     std::vector<Piece> pieces;
@@ -398,7 +401,9 @@ class Planner {
       return program_.slots[slot].kind == Slot::Kind::Temporary && !placed[slot];
     };
     for (const Launch& launch : program_.launches) {
-      if (launch.artifact != Launch::kCollective || launch.members.empty()) continue;
+      if (launch.artifact != Launch::kCollective || launch.members.empty() ||
+          !keeps_places(launch.collective.kind))
+        continue;
       Piece operands, results;
       for (size_t b = 0; b < launch.buffers.size(); b += 2) {
         if (!is_free(launch.buffers[b]) || !is_free(launch.buffers[b + 1])) continue;

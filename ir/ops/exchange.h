@@ -1,4 +1,5 @@
-// exchange.h — how many bytes a collective moves, and how long that takes.
+// exchange.h — how many bytes a collective moves, how long that takes, and which collectives can be
+// one.
 #pragma once
 
 #include "ir/index/expr.h"
@@ -6,6 +7,14 @@
 #include "ir/target/target.h"
 
 namespace braze {
+
+/// Whether each element of the result comes from the elements at the same place of the operands.
+/// Several such collectives are one if their operands lie one behind another, and their results
+/// likewise.
+constexpr bool keeps_places(CollectiveKind kind) {
+  return kind == CollectiveKind::AllReduce || kind == CollectiveKind::BroadcastOver ||
+         kind == CollectiveKind::Permute;
+}
 
 /// The bytes that each device receives if each has an operand of `bytes`.
 Expr received_bytes(CollectiveKind kind, int64_t devices, const Expr& bytes);

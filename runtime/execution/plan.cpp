@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/graph/sizes.h"
+#include "ir/ops/exchange.h"
 #include "ir/program/arena.h"
 #include "ir/support/text.h"
 #include "ir/support/words.h"
@@ -259,7 +260,7 @@ std::vector<Binding::LaunchValues::Exchange> Plan::exchanges_of(const Launch& la
     const uint32_t *const own = &launch.buffers[2 * member], from = own[0], to = own[1];
     const uint64_t bytes = b.slot_bytes[from];
     if (bytes == 0) continue;
-    if (!out.empty() && launch.collective.kind == CollectiveKind::AllReduce) {
+    if (!out.empty() && keeps_places(launch.collective.kind)) {
       Binding::LaunchValues::Exchange& before = out.back();
       const uint32_t* const first = &launch.buffers[2 * before.member];
       constexpr uint64_t kAlignment = kArenaAlignment;

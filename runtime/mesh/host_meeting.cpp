@@ -25,7 +25,8 @@ namespace {
 
 /// The devices of one group along one axis, in one call.
 struct Group {
-  std::vector<CollectiveArguments> members;  // the arguments of each member of this process
+  // For each member of this process: the collectives that it does now.
+  std::vector<std::span<const CollectiveArguments>> members;
   size_t members_here = 0;
   size_t arrived = 0;
   uint64_t turns = 0;  // how many times all members have arrived
@@ -184,14 +185,19 @@ class HostPart : public Together {
         ranks_(ranks) {}
 
   std::shared_ptr<Fence> run(std::span<const CollectiveArguments> bunch) override {
-    for (const CollectiveArguments& arguments : bunch) {
-      const Seat& seat = seats_[arguments.what.axis];
-      Group& group = meeting_->groups[seat.group];
-      group.members[seat.place] = arguments;
-      meeting_->await_all(group);
-      do_part(seat, group.members);
-      meeting_->await_all(group);
+    if (bunch.empty()) return nullptr;
+    const Seat& seat = seats_[bunch[0].what.axis];
+    Group& group = meeting_->groups[seat.group];
+    group.members[seat.place] = bunch;
+    // They meet twice, however many collectives there are.
+    meeting_->await_all(group);
+    std::vector<CollectiveArguments> members(group.members.size());
+    for (size_t i = 0; i < bunch.size(); ++i) {
+      for (size_t k = 0; k < members.size(); ++k)
+        if (is_here(seat, k)) members[k] = group.members[k][i];
+      do_part(seat, members);
     }
+    meeting_->await_all(group);
     return nullptr;
   }
 
@@ -209,8 +215,9 @@ class HostPart : public Together {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
 
-  /// This device does its part of the collective, after its group has met. The operands in this
-  /// process exist, and nobody reads results before all parts are done.
+  /// This device does its part of a collective, after its group has met. The operands in this
+  /// process exist, and nobody reads results before all parts are done. `members` has the arguments
+  /// of each member of this process.
   void do_part(const Seat& seat, std::span<const CollectiveArguments> members) {
     const CollectiveArguments& mine = members[seat.place];
     const Collective& what = mine.what;
@@ -238,7 +245,7 @@ class HostPart : public Together {
     const Collective& what = mine.what;
     const bool for_all = what.kind == CollectiveKind::AllReduce;
     const uint64_t n = members.size(), me = seat.place, size = size_of(mine.dtype);
-    const uint64_t piece = seat.members_here == n ? mine.count : kPiece / size;
+    const uint64_t piece = kPiece / size;
     std::vector<std::byte> staged;
     uint64_t longest = 0;
     for (uint64_t k = 0; k < n; ++k)
@@ -369,7 +376,7 @@ std::vector<std::shared_ptr<Together>> meet_on_host(std::span<const MeshAxis> me
       const auto [found, is_new] = groups.emplace(group[0], meeting->groups.size());
       if (is_new)
         meeting->groups.push_back(
-            {std::vector<CollectiveArguments>(group.size()), seat.members_here});
+            {std::vector<std::span<const CollectiveArguments>>(group.size()), seat.members_here});
       seat.group = found->second;
       seats[device].push_back(std::move(seat));
     }

@@ -225,6 +225,86 @@ graph @g(%x: T[n, 5] varying [data]) {
   }
 }
 
+/// What is exchanged where values of three sizes go through collectives that `line` gives for a
+/// value and the factor by which its size grows: the number of launches, and that of exchanges.
+std::pair<size_t, size_t> exchanged(const std::string& line, const std::string& result) {
+  std::string text =
+      "symbol n: 1..64%3\nmesh data: 3\nmesh model: 2\n"
+      "graph @g(%x: f32[n, 5] varying [data, model]) {\n";
+  const char* const sizes[] = {"n, 5", "n, 1", "n, 3"};
+  const auto filled = [](std::string form, int i, const std::string& more) {
+    for (const auto& [from, to] :
+         {std::pair<std::string, std::string>{"%v", "%v" + std::to_string(i)}, {"$", more}})
+      for (size_t at = 0; (at = form.find(from, at)) != std::string::npos; at += to.size())
+        form.replace(at, from.size(), to);
+    return form;
+  };
+  for (int i = 0; i < 3; ++i) {
+    const std::string size(sizes[i]), columns = size.substr(3);
+    text += fmt::format(
+        "  %w{0} = slice %x {{starts: [0, 0], limits: [n, {1}], strides: [1, 1]}} : f32[{2}]\n"
+        "  %v{0} = neg %w{0} : f32[{2}]\n",
+        i, columns, size);
+    text += fmt::format("  %s{0} = {1} : f32[{2}, {3}]\n  %y{0} = neg %s{0} : f32[{2}, {3}]\n", i,
+                        filled(line, i, columns), result, columns);
+  }
+  text += "  return %y0, %y1, %y2\n}\n";
+  const Graph graph = parse(text);
+  const Mesh mesh = cpu_mesh({{"data", 3}, {"model", 2}});
+  const auto inputs = one_each(mesh, DType::F32, {6, 5});
+  EXPECT_TRUE(agrees(mesh, graph, inputs));
+  const auto together = run_on(mesh, graph, inputs),
+             alone = run_on(mesh, graph, inputs, {.fuse = false});
+  for (size_t device = 0; device < mesh.size(); ++device)
+    for (size_t o = 0; o < 3; ++o)
+      EXPECT_TRUE(identical(together[device][o], alone[device][o])) << device << ", " << o;
+  const auto program = std::make_shared<const Program>(compile(graph, mesh.devices()[0].target()));
+  const Plan plan(program, Registry::get().driver(mesh.devices()[0]));
+  const Array argument = Array::from_host(inputs[0][0], mesh.devices()[0]);
+  std::pair<size_t, size_t> out{0, 0};
+  for (const auto& launch : plan.bind({&argument, 1})->launches) {
+    out.first += !launch.exchanges.empty();
+    out.second += launch.exchanges.size();
+  }
+  return out;
+}
+
+// Collectives that move elements to other places are done at once, too, each in memory of its own.
+TEST(Collectives, AllKindsAreDoneAtOnce) {
+  using ::testing::Pair;
+  EXPECT_THAT(exchanged("broadcast_over %v {over: data, root: 1}", "n"), Pair(1, 1));
+  EXPECT_THAT(exchanged("permute %v {over: data, shift: 2}", "n"), Pair(1, 1));
+  EXPECT_THAT(exchanged("all_reduce max %v {over: model}", "n"), Pair(1, 1));
+  EXPECT_THAT(exchanged("reduce_scatter sum %v {over: data}", "floordiv(n, 3)"), Pair(1, 3));
+  EXPECT_THAT(exchanged("all_gather %v {over: data}", "3*n"), Pair(1, 3));
+  EXPECT_THAT(exchanged("all_to_all %v {over: data}", "n"), Pair(1, 3));
+}
+
+// What differs in more than its size, or needs what another makes, is done apart.
+TEST(Collectives, WhatDiffersIsDoneApart) {
+  const Graph graph = parse(R"(mesh data: 2
+mesh model: 2
+graph @g(%x: f32[4, 2] varying [data, model]) {
+  %a = permute %x {over: data, shift: 1} : f32[4, 2]
+  %b = permute %x {over: model, shift: 1} : f32[4, 2]
+  %c = reduce_scatter sum %x {over: data} : f32[2, 2]
+  %d = reduce_scatter max %x {over: data} : f32[2, 2]
+  %e = all_gather %c {over: data} : f32[4, 2]
+  %f = all_gather %d {over: data} : f32[4, 2]
+  %h = convert %x : bf16[4, 2]
+  %i = permute %h {over: data, shift: 1} : bf16[4, 2]
+  return %a, %b, %e, %f, %i
+}
+)");
+  std::vector<std::string> names;
+  for (const Launch& launch : compile(graph, parse_target("x86-64-v3")).launches)
+    if (launch.artifact == Launch::kCollective)
+      names.push_back(fmt::format("{} {}", name(launch.collective.kind), launch.member_count()));
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("permute 1", "permute 1", "permute 1",
+                                                     "reduce_scatter 1", "reduce_scatter 1",
+                                                     "all_gather 2"));
+}
+
 // Without a latency worth speaking of, nothing is won by waiting for more.
 TEST(Collectives, BucketsAreAsLargeAsTheLinksAskFor) {
   std::string text = "mesh data: 2\ngraph @g(";
@@ -248,6 +328,40 @@ TEST(Collectives, BucketsAreAsLargeAsTheLinksAskFor) {
   // Four latencies are what 10,000 bytes take: of two devices each receives about 4,000 of each.
   EXPECT_THAT(members("x86-64-v3 link=0.0025 links=1e+06"), ElementsAre(3, 3, 2));
   EXPECT_THAT(members("x86-64-v3 link=1e-09 links=1e+06"), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1));
+}
+
+/// The steps of a chain of products with weights that are kept in blocks and gathered: "gather 2",
+/// "dot".
+std::vector<std::string> steps_of_gathered_chain(int layers, const std::string& target) {
+  std::string text = "mesh data: 4\ngraph @g(%x0: bf16[2048, 1024] varying [data]";
+  for (int i = 0; i < layers; ++i) text += fmt::format(", %w{}: bf16[256, 1024] varying [data]", i);
+  text += ") {\n";
+  for (int i = 0; i < layers; ++i)
+    text += fmt::format(
+        "  %g{0} = all_gather %w{0} {{over: data}} : bf16[1024, 1024]\n"
+        "  %x{1} = dot %x{0}, %g{0} {{contract: [1] x [0]}} : bf16[2048, 1024]\n",
+        i, i + 1);
+  text += fmt::format("  return %x{}\n}}\n", layers);
+  CompileOptions options;
+  options.assemble = false;
+  std::vector<std::string> out;
+  for (const Launch& launch : compile(parse(text), parse_target(target), options).launches)
+    out.push_back(launch.artifact == Launch::kCollective
+                      ? fmt::format("gather {}", launch.member_count())
+                      : "dot");
+  return out;
+}
+
+// On a GPU, weights are gathered while the layers before them run.
+TEST(Collectives, StartEarlyEnoughToBeHidden) {
+  EXPECT_THAT(steps_of_gathered_chain(5, "sm_90a link=5e-6 links=1e+12"),
+              ElementsAre("gather 4", "dot", "dot", "dot", "gather 1", "dot", "dot"));
+  // So soon over that one kernel hides it.
+  EXPECT_THAT(steps_of_gathered_chain(3, "sm_90a link=1e-9 links=1e+15"),
+              ElementsAre("gather 1", "gather 1", "dot", "gather 1", "dot", "dot"));
+  // A CPU device does one step after the other.
+  EXPECT_THAT(steps_of_gathered_chain(3, "x86-64-v3 link=1e-9 links=1e+15"),
+              ElementsAre("gather 1", "dot", "gather 1", "dot", "gather 1", "dot"));
 }
 
 // A collective keeps its order beside kernels, its slots stay until it has read them, and a result

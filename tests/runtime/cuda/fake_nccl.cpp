@@ -269,15 +269,23 @@ std::optional<std::string> read_file(const std::string& file) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-// Of messages: those to each rank in turn, one after the other.
+/// What stands before the bytes of each message that a device brings.
+struct Address {
+  int to = 0;
+  size_t bytes = 0;
+};
+
 void publish(World& world, uint64_t turn, int rank, const Operation& part) {
   Brought head{{}, part.count, part.dtype, part.op, part.root};
   part.kind.copy(head.kind, sizeof head.kind - 1);
   std::string bytes(reinterpret_cast<const char*>(&head), sizeof head);
   if (part.kind == "messages") {
-    for (int to = 0; to < world.size; ++to)
-      for (const Message& m : messages[{&world, turn}][rank])
-        if (m.is_send && m.peer == to) bytes.append(static_cast<const char*>(m.from), m.bytes);
+    for (const Message& m : messages[{&world, turn}][rank]) {
+      if (!m.is_send) continue;
+      const Address address{m.peer, m.bytes};
+      bytes.append(reinterpret_cast<const char*>(&address), sizeof address);
+      bytes.append(static_cast<const char*>(m.from), m.bytes);
+    }
   } else {
     const bool scatters = part.kind == "reduce_scatter";
     bytes.append(
@@ -287,20 +295,24 @@ void publish(World& world, uint64_t turn, int rank, const Operation& part) {
   write_file(file_of(world, turn, rank), bytes);
 }
 
-/// Where the messages from one rank to another begin in what the first one brought: all ranks send
-/// alike, to the same places counted from their own.
+/// Of the messages from one rank to another, the first that is received is the first that was sent.
 bool take_messages(World& world, uint64_t turn, int rank, const std::vector<std::string>& brought) {
   auto& mine = messages[{&world, turn}][rank];
-  const auto n = static_cast<size_t>(world.size);
+  std::map<int, size_t> read;  // by sender: how much of what it brought
   for (const Message& m : mine) {
     if (m.is_send) continue;
     const std::string& theirs = brought[static_cast<size_t>(m.peer)];
-    const size_t all = theirs.size() - sizeof(Brought);
-    // Either one message in all, or one to each rank.
-    const size_t begin =
-        sizeof(Brought) + (all == m.bytes ? 0 : static_cast<size_t>(rank) * m.bytes);
-    if (all != m.bytes && all != n * m.bytes) return false;
-    std::memcpy(m.to, theirs.data() + begin, m.bytes);
+    size_t& at = read.emplace(m.peer, sizeof(Brought)).first->second;
+    for (bool found = false; !found;) {
+      Address address;
+      if (at + sizeof address > theirs.size()) return false;
+      std::memcpy(&address, theirs.data() + at, sizeof address);
+      at += sizeof address;
+      found = address.to == rank;
+      if (found && address.bytes != m.bytes) return false;
+      if (found) std::memcpy(m.to, theirs.data() + at, m.bytes);
+      at += address.bytes;
+    }
   }
   messages[{&world, turn}].erase(rank);
   return true;
