@@ -23,11 +23,17 @@ faults=(
   'ranks Folder.FilesOfAnEarlierRunAreRefused'
   'ranks Folder.TwoProcessesOfOneRankAreRefused'
   'ranks Folder.CheckpointsHaveTheFilesOfAllRanks'
+  'ranks Folder.WithoutNcclItIsSaidWhatIsMissing'
+  'ranks Folder.CpuDevicesNeedMpi'
+  'cuda Nccl.SaysWhatIsMissing'
   'ranks *Mpi.AProcessThatDiesEndsAll/*'
   'ranks *Mpi.AProcessThatThrowsOrEndsIsReported/*'
   'ranks *Mpi.AShortageOnOneReachesAll/*'
   'ranks *Mpi.ProcessesThatDoDifferentThingsAreTold/*'
   'ranks *Mpi.WhoIsLateIsNamedAndAwaited/*'
+  'ranks *Mpi.CheckpointsHaveTheFilesOfAllRanks/*'
+  'ranks *Mpi.AnotherImplementationsPluginIsRefused/*'
+  'ranks *Mpi.WithoutAPluginItIsSaidWhatIsMissing/*'
 )
 
 log=$(mktemp)

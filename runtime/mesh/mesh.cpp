@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "ir/graph/shards.h"
+#include "ir/support/config.h"
 #include "ir/support/env.h"
 #include "ir/support/text.h"
 #include "ir/values/host_tensor.h"
@@ -69,6 +71,20 @@ std::vector<Device> first_devices(const std::vector<MeshAxis>& axes, int64_t cou
   }
   const int64_t first = there >= skipped + count ? skipped : 0;
   return {all.begin() + first, all.begin() + first + count};
+}
+
+/// Warns once if a launcher started this process as one of several, and they do not meet. Each of
+/// them would do all of the work.
+void warn_if_alone() {
+  if (launched().alone.empty()) return;
+  static std::once_flag once;
+  std::call_once(once, [] {
+    write_log(
+        LogLevel::Warning,
+        fmt::format("{}: a mesh has the devices of this process alone; set {} to a folder that "
+                    "all processes see, or name the devices of the mesh",
+                    launched().alone, kEnvRendezvous.name));
+  });
 }
 
 /// Calls `visit(offset in the whole, offset in the shard, bytes)` for every run of bytes of the
@@ -146,6 +162,7 @@ Mesh::Mesh(std::vector<MeshAxis> axes) : state_(std::make_shared<State>()) {
   check_alike(mine);
   for (int64_t begin = 0; begin < count; begin += share)
     state_->devices.insert(state_->devices.end(), mine.begin(), mine.end());
+  if (count > 1) warn_if_alone();
   state_->axes = std::move(axes);
   state_->ranks = ranks;
 }

@@ -298,6 +298,20 @@ TEST_F(Folder, ProcessesOfLaunchersMeet) {
   if (!any) GTEST_SKIP() << "neither torchrun nor a cluster of Slurm";
 }
 
+// Else each of them would do all of the work unseen.
+TEST_F(Folder, ProcessesOfALauncherThatDoNotMeetSaySo) {
+  const Outcome out =
+      run_all({{BRAZE_RANK_PROGRAM, "collectives", "2"}}, {{{"RANK", "0"},
+                                                            {"WORLD_SIZE", "2"},
+                                                            {"TORCHELASTIC_RUN_ID", "a"},
+                                                            {"BRAZE_CUDA_DRIVER", "none"}}});
+  EXPECT_EQ(out.status, std::vector<int>{0}) << out.output;
+  EXPECT_THAT(out.output,
+              AllOf(HasSubstr("torchrun started 2 processes, and BRAZE_RENDEZVOUS does not say"),
+                    HasSubstr("a mesh has the devices of this process alone"),
+                    HasSubstr("rank 0: every collective is right")));
+}
+
 TEST_F(Folder, WithoutNcclItIsSaidWhatIsMissing) {
   std::vector<Environment> all = environments(2);
   for (Environment& one : all) one["BRAZE_NCCL"] = "libnothing.so";
