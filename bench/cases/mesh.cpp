@@ -1,17 +1,22 @@
 // mesh.cpp — what several devices do together, timed: an all_reduce, a training step, and a block
-// whose heads and hidden units are divided. bench/peers/mesh.py does the same with PyTorch.
+// whose heads and hidden units are divided. bench/peers/mesh.py does the same with PyTorch, and
+// bench/mesh_floors.py runs and compares both.
 //
-// Usage: bench-mesh all_reduce|training|block DEVICES [DEVICE] [small]
-// One process with all devices, or by mpirun. With `small` everything is tiny, for tests.
+// Usage: bench-mesh all_reduce|training|block DEVICES [DEVICE] [small] [trace=FILE]
+// One process with all devices, or several that meet. With `small` everything is tiny, for tests.
+// FILE is for a timeline of three training steps; %p in it is the number of the process.
 #include <braze/braze.h>
+#include <braze/trace.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -32,6 +37,8 @@ struct Block {
 };
 constexpr Block kBlock = {4096, 32, 128, 14336, 4096};
 constexpr Block kSmallBlock = {16, 4, 4, 32, 8};
+
+constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20, kGiB = 1 << 30;
 
 /// Seconds of one `call`: the median of some runs, each of `calls` calls and a wait for the last.
 template <class Call, class Wait>
@@ -57,23 +64,46 @@ void say(const std::string& what, int64_t devices, double seconds) {
 
 // --- all_reduce ----------------------------------------------------------------------------------
 
+/// Seconds in which each of so many threads copies memory of so many bytes, which takes as much
+/// traffic as an all_reduce of CPU devices needs.
+double time_of_copies(int64_t threads, int64_t bytes) {
+  const auto size = static_cast<size_t>(bytes);
+  const auto count = static_cast<size_t>(threads);
+  std::vector<std::vector<char>> from(count, std::vector<char>(size, 1)), to = from;
+  return time_of(
+      1,
+      [&] {
+        std::vector<std::thread> copies;
+        for (size_t i = 0; i < count; ++i)
+          copies.emplace_back([&, i] { std::memcpy(to[i].data(), from[i].data(), size); });
+        for (std::thread& copy : copies) copy.join();
+      },
+      [] {});
+}
+
 void time_all_reduce(const Mesh& mesh, bool small) {
   const int64_t devices = mesh.axes()[0].size;
+  const bool on_gpus = default_device().kind() == DeviceKind::Cuda;
   const SpmdOptions options{.in = {sharded("data")}, .out = {replicated}};
   // Every call waits for nobody; the last one is waited for.
-  for (const int64_t bytes : {int64_t{8} << 10, int64_t{1} << 20, int64_t{64} << 20}) {
-    if (small && bytes > 8 << 10) break;
+  for (const int64_t bytes : {kKiB * 8, kMiB, kMiB * 64, kGiB}) {
+    if ((small && bytes > kKiB * 8) || (!on_gpus && bytes > kMiB * 64)) break;
+    // The results of calls that are under way have to fit into memory.
+    const int calls = static_cast<int>(std::clamp<int64_t>(kGiB / (bytes * devices), 2, 20));
     const int64_t elements = bytes / 4;
     const Array x = ones({devices * elements}).to(mesh, sharded("data"));
     const auto sum = spmd([](Tensor y) { return all_reduce(y, "data"); }, mesh, options);
     Array result;
     say("all_reduce of " + std::to_string(bytes) + " bytes, a call", devices,
         time_of(
-            20, [&] { result = sum(x); }, [&] { result.wait(); }));
+            calls, [&] { result = sum(x); }, [&] { result.wait(); }));
     say("all_reduce of " + std::to_string(bytes) + " bytes, a call and its wait", devices,
         time_of(
             1, [&] { (result = sum(x)).wait(); }, [] {}));
   }
+  if (!on_gpus && !small && rank_count() == 1)
+    say("copies of 67108864 bytes, one of each thread", devices,
+        time_of_copies(devices, kMiB * 64));
   // One after the other within one call, each of half of what came out before.
   constexpr int kInside = 20;
   const auto many = spmd(
@@ -139,7 +169,7 @@ Parameters parameters_of(const Model& m) {
   return all;
 }
 
-void time_training(const Mesh& mesh, const Model& m) {
+void time_training(const Mesh& mesh, const Model& m, const std::string& trace) {
   const int64_t devices = mesh.axes()[0].size;
   const auto loss_of = [m](Weights w, Tensor words, Tensor next) {
     Tensor x = nn::embedding(w["words"], words) + w["places"];
@@ -165,6 +195,12 @@ void time_training(const Mesh& mesh, const Model& m) {
         3, [&] { std::tie(w, state, loss) = one(w, state, x, x); }, [&] { loss.wait(); });
     say("training step of " + std::to_string(count) + " parameters", devices, seconds);
     if (this_rank() == 0) std::printf("  loss %.3f\n", loss.item());
+    if (trace.empty()) return;
+    rank_barrier();
+    start_trace(trace);
+    for (int i = 0; i < 3; ++i) std::tie(w, state, loss) = one(w, state, x, x);
+    loss.wait();
+    stop_trace();
   };
   if (devices == 1) return run(jit(step, donate{0, 1}), words);
   run(data_parallel(step, mesh, {.batch = {2, 3}, .donate = {0, 1}}),
@@ -222,17 +258,24 @@ int main(int argc, char** argv) {
     const std::string work = argc > 1 ? argv[1] : "";
     const int64_t devices = argc > 2 ? std::atoll(argv[2]) : 1;
     const DeviceGuard guard(argc > 3 ? Device(argv[3]) : default_device());
-    const bool small = argc > 4 && std::string(argv[4]) == "small";
+    bool small = false;
+    std::string trace;
+    for (int i = 4; i < argc; ++i) {
+      const std::string word = argv[i];
+      if (word == "small") small = true;
+      if (word.starts_with("trace=")) trace = word.substr(6);
+    }
     if (default_device().kind() == DeviceKind::Cpu) set_cpu_device_count(static_cast<int>(devices));
     const Mesh mesh({{"data", devices}});
     if (work == "all_reduce") {
       time_all_reduce(mesh, small);
     } else if (work == "training") {
-      time_training(mesh, small ? kSmallModel : kModel);
+      time_training(mesh, small ? kSmallModel : kModel, trace);
     } else if (work == "block") {
       time_block(mesh, small ? kSmallBlock : kBlock);
     } else {
-      std::cerr << "usage: bench-mesh all_reduce|training|block DEVICES [DEVICE] [small]\n";
+      std::cerr << "usage: bench-mesh all_reduce|training|block DEVICES [DEVICE] [small] "
+                   "[trace=FILE]\n";
       return 2;
     }
     return 0;

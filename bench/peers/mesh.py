@@ -39,7 +39,7 @@ def say(rank, what, devices, seconds):
 
 
 def time_all_reduce(rank, devices):
-    for size in (8 << 10, 1 << 20, 64 << 20):
+    for size in (8 << 10, 1 << 20, 64 << 20, 1 << 30):
         x = torch.ones(size // 4, device="cuda")
 
         def waited():

@@ -1,0 +1,38 @@
+"""Checks mesh_floors.py on CPU devices in the place of GPUs: mesh_floors_test.py SCRIPT BIN"""
+import os
+import subprocess
+import sys
+import tempfile
+
+
+def main():
+    script, programs = sys.argv[1:]
+    environment = {**os.environ, "BRAZE_CPU_DEVICES": "2", "BRAZE_CUDA_DRIVER": "none"}
+    with tempfile.TemporaryDirectory() as folder:
+        table = os.path.join(folder, "table.md")
+        ran = subprocess.run([sys.executable, script, "--bin", programs, "--device", "cpu", "--devices", "2,4", "--small",
+                              "--only", "gpu", "--out", table], env=environment, capture_output=True, text=True)
+        with open(table) as file:
+            text = file.read()
+    problems = []
+    if "FAILED" in text:
+        problems.append("a program failed")
+    if "4 devices like cpu are not there" not in ran.stderr:
+        problems.append("it does not say that there are only two devices")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| 2 GPUs")]
+    measured = {row[0].removeprefix("| 2 GPUs, "): row[1] for row in rows}
+    for work in ("one process, all_reduce of 8 KiB, a call; torch.distributed", "training step, efficiency; on one",
+                 "block of Llama-3 8B's sizes; torch, divided by hand"):
+        if not measured.get(work, "").endswith((" us", " ms")):
+            problems.append(f"{work}: {measured.get(work)}")
+    # Collectives of CPU devices are between kernels, so nothing is hidden, and the script says that a floor is missed.
+    hidden = next((row for row in rows if "communication hidden" in row[0]), [])
+    if hidden[3:] != ["0.00", "0.8", "no |"] or ran.returncode != 1:
+        problems.append(f"hidden communication: {hidden}, exit {ran.returncode}")
+    if problems:
+        print("\n".join([*problems, text, ran.stderr]))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
