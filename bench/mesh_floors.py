@@ -73,7 +73,7 @@ class Floors:
             failed = failed or process.returncode != 0
         text = "".join(outputs)
         kept = [line for line in text.splitlines() if line.strip()]
-        self.printed += kept[-12:] if failed else [line for line in kept if LINE.match(line) or "loss" in line or "accuracy" in line]
+        self.printed += kept[-12:] if failed else [line for line in kept if LINE.match(line) or line.startswith(("  loss", "accuracy"))]
         if failed:
             self.printed.append("FAILED")
             print(f"failed: {shown}\n{text[-2000:]}", file=sys.stderr)
@@ -117,7 +117,7 @@ def digits(floors, work, many):
 
 def measure_cpu(floors):
     n = str(CPU_DEVICES)
-    got = times(floors.run([program(floors, "bench-mesh"), "all_reduce", n, "cpu", *small(floors)]))
+    got = times(floors.run([program(floors, "bench-mesh"), "all_reduce", n, "cpu", f"bytes={LARGE}", *small(floors)]))
     own, copies = got.get(f"all_reduce of {LARGE} bytes, a call and its wait"), got.get(f"copies of {LARGE} bytes, one of each thread")
     floors.add(f"{n} CPU devices, all_reduce of 64 MiB; so many threads copy as much", shown(own), shown(copies), ratio(copies, own), 0.5)
     many = floors.run([program(floors, "digits"), "--device", "cpu", "--mesh", f"data={n}", *data()], {"BRAZE_CPU_DEVICES": n})
@@ -141,7 +141,7 @@ def measure_mpi(floors):
             own, mpi = [], []
             for _ in range(3):
                 mpi += times(floors.run([launcher, "-n", n, peer], environment)).values()
-                got = times(floors.run([launcher, "-n", n, program(floors, "bench-mesh"), "all_reduce", n, "cpu", *small(floors)], environment))
+                got = times(floors.run([launcher, "-n", n, program(floors, "bench-mesh"), "all_reduce", n, "cpu", f"bytes={LARGE}", *small(floors)], environment))
                 own += [us for what, us in got.items() if what == f"all_reduce of {LARGE} bytes, a call and its wait"]
         own, mpi = (sorted(them)[len(them) // 2] if them else None for them in (own, mpi))
         floors.add(f"{n} ranks of {name}, all_reduce of 64 MiB; MPI's own", shown(own), shown(mpi), ratio(mpi, own), 0.5)
@@ -236,7 +236,7 @@ def describe(floors):
     cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
     floors.machine = [f"{len(os.sched_getaffinity(0))} cores of {cpu}. `braze devices` says:", "", "```", doctor.rstrip(), "```", "",
                       "A ratio is the time beside Braze's over Braze's time, and has to be at least the floor, where there is one.",
-                      "Each time is the median of seven runs."]
+                      "Each time is the median of seven runs; with MPI, of three such medians, in turns with MPI's own."]
     kind = floors.arguments.device.split(":")[0]
     return sum(name.split(":")[0] == kind for name in names)
 

@@ -2,8 +2,9 @@
 // whose heads and hidden units are divided. bench/peers/mesh.py does the same with PyTorch, and
 // bench/mesh_floors.py runs and compares both.
 //
-// Usage: bench-mesh all_reduce|training|block DEVICES [DEVICE] [small] [trace=FILE]
+// Usage: bench-mesh all_reduce|training|block DEVICES [DEVICE] [small] [bytes=NUMBER] [trace=FILE]
 // One process with all devices, or several that meet. With `small` everything is tiny, for tests.
+// NUMBER is the only size of an all_reduce that is timed.
 // FILE is for a timeline of three training steps; %p in it is the number of the process.
 #include <braze/braze.h>
 #include <braze/trace.h>
@@ -81,13 +82,14 @@ double time_of_copies(int64_t threads, int64_t bytes) {
       [] {});
 }
 
-void time_all_reduce(const Mesh& mesh, bool small) {
+void time_all_reduce(const Mesh& mesh, bool small, int64_t only) {
   const int64_t devices = mesh.axes()[0].size;
   const bool on_gpus = default_device().kind() == DeviceKind::Cuda;
   const SpmdOptions options{.in = {sharded("data")}, .out = {replicated}};
   // Every call waits for nobody; the last one is waited for.
   for (const int64_t bytes : {kKiB * 8, kMiB, kMiB * 64, kGiB}) {
     if ((small && bytes > kKiB * 8) || (!on_gpus && bytes > kMiB * 64)) break;
+    if (only > 0 && bytes != only) continue;
     // The results of calls that are under way have to fit into memory.
     const int calls = static_cast<int>(std::clamp<int64_t>(kGiB / (bytes * devices), 2, 20));
     const int64_t elements = bytes / 4;
@@ -104,6 +106,7 @@ void time_all_reduce(const Mesh& mesh, bool small) {
   if (!on_gpus && !small && rank_count() == 1)
     say("copies of 67108864 bytes, one of each thread", devices,
         time_of_copies(devices, kMiB * 64));
+  if (only > 0) return;
   // One after the other within one call, each of half of what came out before.
   constexpr int kInside = 20;
   const auto many = spmd(
@@ -259,23 +262,25 @@ int main(int argc, char** argv) {
     const int64_t devices = argc > 2 ? std::atoll(argv[2]) : 1;
     const DeviceGuard guard(argc > 3 ? Device(argv[3]) : default_device());
     bool small = false;
+    int64_t only = 0;
     std::string trace;
     for (int i = 4; i < argc; ++i) {
       const std::string word = argv[i];
       if (word == "small") small = true;
+      if (word.starts_with("bytes=")) only = std::atoll(word.substr(6).c_str());
       if (word.starts_with("trace=")) trace = word.substr(6);
     }
     if (default_device().kind() == DeviceKind::Cpu) set_cpu_device_count(static_cast<int>(devices));
     const Mesh mesh({{"data", devices}});
     if (work == "all_reduce") {
-      time_all_reduce(mesh, small);
+      time_all_reduce(mesh, small, only);
     } else if (work == "training") {
       time_training(mesh, small ? kSmallModel : kModel, trace);
     } else if (work == "block") {
       time_block(mesh, small ? kSmallBlock : kBlock);
     } else {
       std::cerr << "usage: bench-mesh all_reduce|training|block DEVICES [DEVICE] [small] "
-                   "[trace=FILE]\n";
+                   "[bytes=NUMBER] [trace=FILE]\n";
       return 2;
     }
     return 0;

@@ -8,6 +8,7 @@
 #include "ir/graph/shards.h"
 #include "ir/support/config.h"
 #include "ir/support/env.h"
+#include "ir/support/scanner.h"
 #include "ir/support/text.h"
 #include "ir/values/host_tensor.h"
 #include "runtime/devices/registry.h"
@@ -29,6 +30,15 @@ std::string axes_text(std::span<const MeshAxis> axes) {
               [](const MeshAxis& axis) { return fmt::format("{}: {}", axis.name, axis.size); });
 }
 
+/// Whether texts can hold this name of an axis. "none" stands for no axis there.
+bool can_be_written(std::string_view name) {
+  try {
+    return name != "none" && Scanner(name, "a mesh").expect_identifier("a name") == name;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 int64_t checked_count(const std::vector<MeshAxis>& axes) {
   int64_t count = 1;
   for (size_t k = 0; k < axes.size(); ++k) {
@@ -36,6 +46,9 @@ int64_t checked_count(const std::vector<MeshAxis>& axes) {
     if (axis.name.empty() || axis.size < 1 || axis.size > kMostDevices)
       fail_mesh(fmt::format("an axis of a mesh has a name and 1 to {} devices, not {}: {}",
                             kMostDevices, quote(axis.name), axis.size));
+    if (!can_be_written(axis.name))
+      fail_mesh(fmt::format("{} cannot be the name of an axis of a mesh", quote(axis.name)),
+                "a letter, then letters, digits, _ and inner dots; \"none\" stands for no axis");
     for (size_t j = 0; j < k; ++j)
       if (axes[j].name == axis.name)
         fail_mesh(fmt::format("a mesh has two axes called {}", quote(axis.name)), "rename one");

@@ -53,6 +53,14 @@ TEST(Meshes, RefuseWhatIsNone) {
               }),
               HasSubstr("two axes called \"data\""));
   EXPECT_THAT(error_of([] { Mesh({{"", 2}}); }), HasSubstr("has a name"));
+  // Programs are kept as text, with the names of the axes.
+  for (const char* name : {"a b", "a //", "none", "1", "größe", "a\n"})
+    EXPECT_THAT(error_of([&] {
+                  Mesh({{name, 1}});
+                }),
+                HasSubstr("cannot be the name of an axis"))
+        << name;
+  EXPECT_EQ(Mesh({{"layer.2_x", 1}}).size(), 1u);
   EXPECT_THAT(error_of([] {
                 Mesh({{"data", 2}}, {"cpu", "cpu"});
               }),
