@@ -157,6 +157,35 @@ TEST_F(SpmdTest, DataParallelTrainingIsTrainingOnTheWholeBatch) {
   }
 }
 
+// Seven rows for two and for four devices: a mask leaves the padding out, of which one device has
+// more than the others. The gradients are those of the seven rows on one device.
+TEST_F(SpmdTest, PaddingIsLeftOut) {
+  const auto step = [](Weights layer, Tensor x, Tensor y, Tensor mask) {
+    const auto [loss, gradient] =
+        value_and_grad([](Weights w, Tensor in, Tensor target, Tensor seen) {
+          const Tensor losses = sum(square(nn::linear(w, in) - target), {1});
+          return device_mean(sum(losses * seen)) / device_mean(sum(seen));
+        })(layer, x, y, mask);
+    return std::pair{optim::sgd(layer, gradient, {.learning_rate = 0.1}), loss};
+  };
+  const Array x = random::normal({8, 5}, random::Key(1));
+  const Array y = random::normal({8, 2}, random::Key(2));
+  const Array mask = Array::from(std::vector<float>{1, 1, 1, 1, 1, 1, 1, 0}, {8});
+  const Parameters start = nn::linear_parameters(5, 2, random::Key(3));
+  // Rows that nobody pads, on one device.
+  const auto rows = [](const Array& all, int64_t count) {
+    return jit([count](Tensor t) { return slice(t, 0, 0, count); })(all);
+  };
+  const auto [expected, loss] = jit(step)(start, rows(x, 7), rows(y, 7), ones({7}));
+  for (const int64_t devices : {2, 4}) {
+    const auto many = data_parallel(step, cpu_mesh({{"data", devices}}), {.batch = {1, 2, 3}});
+    const auto [got, same_loss] = many(start, x, y, mask);
+    EXPECT_NEAR(loss.item(), same_loss.item(), 1e-5);
+    const auto a = got["weight"].to_vector<float>(), b = expected["weight"].to_vector<float>();
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5);
+  }
+}
+
 TEST_F(SpmdTest, DonatedArgumentsAreTakenOver) {
   const Mesh mesh = cpu_mesh({{"data", 2}});
   const auto f = spmd([](Tensor state, Tensor x) { return state + all_reduce(x, "data"); }, mesh,
