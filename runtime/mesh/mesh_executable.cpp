@@ -122,7 +122,7 @@ std::string identity_of(const Program& program) {
   return hash128(text).to_string();
 }
 
-/// The text of a program for people: "@step (f32[8, 4]), main.cpp:12".
+/// The text of a program for people: "@step (f32[8, 4]) over data: 2 at main.cpp:12".
 std::string place_of(const Program& program) {
   constexpr size_t kMost = 4;
   std::string types;
@@ -131,6 +131,9 @@ std::string place_of(const Program& program) {
     if (i < kMost) types += (i > 0 ? ", " : "") + program.inputs[i].type.to_string();
   }
   std::string out = fmt::format("@{} ({})", program.name, types);
+  for (const MeshAxis& axis : program.mesh)
+    out += fmt::format("{} {}: {}", &axis == program.mesh.data() ? " over" : ",", axis.name,
+                       axis.size);
   for (const SourceLocation& location : program.locations) {
     if (location) return fmt::format("{} at {}", out, location.to_string());
   }

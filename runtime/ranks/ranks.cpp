@@ -168,6 +168,8 @@ void Ranks::leave() noexcept {
     if (thread_.joinable()) new std::thread(std::move(thread_));
     return;
   }
+  // A program may end without reading its last results. Other ranks need its part of these calls.
+  while (!failed_ && is_busy()) std::this_thread::sleep_for(milliseconds(1));
   {
     const std::lock_guard lock(mutex_);
     if (leaving_) return;
@@ -353,6 +355,17 @@ void Ranks::note_work(uint64_t call, std::vector<std::shared_ptr<Work>> works) {
     if (known.number != call) continue;
     known.works = std::move(works);
     known.submitted = true;
+  }
+}
+
+bool Ranks::is_busy() noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    return !leaving_ && std::ranges::any_of(calls_, [](const Call& call) {
+      return call.submitted && !call.done();
+    });
+  } catch (const std::exception&) {
+    return false;  // a driver that has ended already
   }
 }
 

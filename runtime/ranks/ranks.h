@@ -130,6 +130,8 @@ class Ranks {
 
   void serve();
   void settle();
+  /// Whether calls of this rank are under way.
+  bool is_busy() noexcept;
   void look_around();
   /// Whether another rank has posted why it failed, which is then this group's failure. A rank
   /// posts that before it ends, so it is asked again before an end is reported as one without a

@@ -163,6 +163,11 @@ void expect_checkpoints(const std::string& output, const std::filesystem::path& 
   EXPECT_FALSE(std::filesystem::exists(folder / "d.safetensors.index.json"));
 }
 
+TEST_F(Folder, ResultsNeedNotBeRead) {
+  const Outcome out = run("unread", 3);
+  EXPECT_EQ(out.status, std::vector<int>(3, 0)) << out.output;
+}
+
 TEST_F(Folder, CheckpointsHaveTheFilesOfAllRanks) {
   const TemporaryFolder files;
   const Outcome out = run("checkpoint", 2, {{"CHECKPOINTS", files.path.string()}}, "2");
@@ -370,6 +375,11 @@ TEST_P(Mpi, EveryCollective) {
 
 TEST_P(Mpi, SeveralDevicesEach) {
   const Outcome out = scenario("collectives", 2, {}, "2");
+  EXPECT_EQ(out.status[0], 0) << out.output;
+}
+
+TEST_P(Mpi, ResultsNeedNotBeRead) {
+  const Outcome out = scenario("unread", 3);
   EXPECT_EQ(out.status[0], 0) << out.output;
 }
 
