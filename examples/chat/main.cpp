@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "llama.h"
+#include "decoder.h"
 #include "model_tool.h"
 
 using namespace braze;
@@ -65,72 +65,29 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 // ---- The model on its device
 // ----------------------------------------------------------------------
 
-/// Rows of the caches are looked at in steps of so many, so that calls of one shape repeat.
-constexpr int64_t kStep = 64;
-
-/// (weights, caches, ids [n], start [1], extent [m], temperature [1], key) -> (caches, scores,
-/// next). With a temperature above 0, `next` is drawn: the greatest of the scores with Gumbel noise
-/// on each is distributed as their softmax.
-auto make_step(const llama::Sizes& sizes, int64_t context, bool one_token) {
-  const Dim n = one_token ? Dim(1) : Dim(("n:1.." + std::to_string(context)).c_str());
-  const std::string m =
-      "m:" + std::to_string(kStep) + ".." + std::to_string(context) + "%" + std::to_string(kStep);
-  return jit(
-      [sizes](llama::Weights<Tensor> weights, std::vector<llama::Cache<Tensor>> caches, Tensor ids,
-              Tensor start, Tensor extent, Tensor temperature, Tensor key) {
-        auto [scores, updated] = llama::forward(weights, caches, ids, start, extent, sizes);
-        const Tensor position = reshape(start, {}) + cast(count(ids, 0, i64), i32);
-        const Tensor chance = random::uniform(random::fold_in(key, position), scores.shape());
-        const Tensor drawn = scores / maximum(temperature, 1e-6) - log(-log(chance));
-        const Tensor best = argmax(where(temperature > 0, drawn, scores));
-        return std::tuple{updated, scores, cast(reshape(best, {1}), i32)};
-      },
-      {as_given, as_given, spec(i32, {n}), as_given, spec(i32, {m.c_str()})},
-      {.name = one_token ? "decode" : "prompt",
-       .inputs = {"weights", "caches", "ids", "start", "extent", "temperature", "key"}});
-}
-
 class Model {
  public:
   explicit Model(const Options& options)
       : options_(options),
         file_(GgufFile::open(options.file)),
-        sizes_(llama::sizes_of(file_)),
-        context_(std::min(options.context, sizes_.context) / kStep * kStep),
-        weights_(llama::load_weights(file_, options.device)),
-        caches_(llama::make_caches(sizes_, context_, options.device)),
-        temperature_(full({1}, options.temperature, f32, options.device)),
-        key_(random::Key(options.seed).array(options.device)),
-        prompt_(make_step(sizes_, context_, false)),
-        decode_(make_step(sizes_, context_, true)),
+        decoder_(llama::sizes_of(file_), llama::load_weights(file_, options.device),
+                 {.context = options.context,
+                  .temperature = options.temperature,
+                  .seed = options.seed,
+                  .device = options.device}),
         engine_(options.seed) {}
 
   const GgufFile& file() const { return file_; }
-  int64_t room() const { return context_ - position_; }
+  int64_t room() const { return decoder_.room(); }
 
   /// Begins anew.
-  void forget() { position_ = 0; }
+  void forget() { decoder_.forget(); }
 
   /// Adds these tokens; the one that comes next.
   int32_t next(const std::vector<int32_t>& ids) {
-    const auto count = static_cast<int64_t>(ids.size());
-    const Array tokens = Array::from(ids, {count}, options_.device);
-    const Array start =
-        Array::from(std::vector<int32_t>{static_cast<int32_t>(position_)}, {1}, options_.device);
-    position_ += count;
-    const int64_t rows = (position_ + kStep - 1) / kStep * kStep;
-    if (!extent_.valid() || extent_.numel() != rows) extent_ = zeros({rows}, i32, options_.device);
-    Array scores, chosen;
-    const auto run = [&](const auto& step) {
-      std::tie(caches_, scores, chosen) =
-          step(weights_, caches_, tokens, start, extent_, temperature_, key_);
-    };
-    if (count == 1)
-      run(decode_);
-    else
-      run(prompt_);
+    decoder_.add(ids);
     const bool cut = options_.temperature > 0 && (options_.top_k > 0 || options_.top_p < 1);
-    return cut ? draw(scores.to_vector<float>()) : chosen.to_vector<int32_t>()[0];
+    return cut ? draw(decoder_.scores().to_vector<float>()) : decoder_.chosen();
   }
 
  private:
@@ -158,14 +115,8 @@ class Model {
 
   const Options& options_;
   GgufFile file_;
-  llama::Sizes sizes_;
-  int64_t context_;
-  llama::Weights<Array> weights_;
-  std::vector<llama::Cache<Array>> caches_;
-  Array temperature_, key_, extent_;
-  decltype(make_step({}, 0, false)) prompt_, decode_;
+  llama::Decoder decoder_;
   std::mt19937_64 engine_;
-  int64_t position_ = 0;
 };
 
 // ---- A talk

@@ -1,0 +1,104 @@
+// decoder.h — a language model on a device, with the keys and values of the tokens that it has
+// seen.
+#pragma once
+
+#include <braze/braze.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "llama.h"
+
+namespace llama {
+
+/// Rows of the caches are looked at in steps of so many, so that calls of one shape repeat.
+constexpr int64_t kStep = 64;
+
+/// (weights, caches, ids [n], start [1], extent [m], temperature [1], key) -> (caches, position
+/// [1] behind the tokens, scores, next). With a temperature above 0, `next` is drawn: the greatest
+/// of the scores with Gumbel noise on each is distributed as their softmax.
+inline auto make_step(const Sizes& sizes, int64_t context, bool one_token) {
+  const Dim n = one_token ? Dim(1) : Dim(("n:1.." + std::to_string(context)).c_str());
+  const std::string m =
+      "m:" + std::to_string(kStep) + ".." + std::to_string(context) + "%" + std::to_string(kStep);
+  return jit(
+      [sizes](Weights<Tensor> weights, std::vector<Cache<Tensor>> caches, Tensor ids, Tensor start,
+              Tensor extent, Tensor temperature, Tensor key) {
+        auto [scores, updated] = forward(weights, caches, ids, start, extent, sizes);
+        const Tensor position = start + cast(count(ids, 0, i64), i32);
+        const Tensor chance =
+            random::uniform(random::fold_in(key, reshape(position, {})), scores.shape());
+        const Tensor drawn = scores / maximum(temperature, 1e-6) - log(-log(chance));
+        const Tensor best = argmax(where(temperature > 0, drawn, scores));
+        return std::tuple{updated, position, scores, cast(reshape(best, {1}), i32)};
+      },
+      {as_given, as_given, spec(i32, {n}), as_given, spec(i32, {m.c_str()})},
+      {.name = one_token ? "decode" : "prompt",
+       .inputs = {"weights", "caches", "ids", "start", "extent", "temperature", "key"}});
+}
+
+struct DecoderOptions {
+  int64_t context = 2048;  ///< the most tokens
+  double temperature = 0;  ///< 0: always the likeliest token
+  uint64_t seed = 1;
+  Device device = default_device();
+};
+
+class Decoder {
+ public:
+  Decoder(const Sizes& sizes, Weights<Array> weights, const DecoderOptions& options)
+      : device_(options.device),
+        context_(std::min(options.context, sizes.context) / kStep * kStep),
+        weights_(std::move(weights)),
+        caches_(make_caches(sizes, context_, device_)),
+        temperature_(full({1}, options.temperature, f32, device_)),
+        key_(random::Key(options.seed).array(device_)),
+        prompt_(make_step(sizes, context_, false)),
+        decode_(make_step(sizes, context_, true)) {
+    forget();
+  }
+
+  /// How many tokens may still be added.
+  int64_t room() const { return context_ - count_; }
+
+  /// Begins anew.
+  void forget() {
+    count_ = 0;
+    start_ = zeros({1}, i32, device_);
+  }
+
+  /// Adds these tokens.
+  void add(const std::vector<int32_t>& ids) {
+    const auto count = static_cast<int64_t>(ids.size());
+    const Array tokens = Array::from(ids, {count}, device_);
+    count_ += count;
+    const int64_t rows = (count_ + kStep - 1) / kStep * kStep;
+    if (!extent_.valid() || extent_.numel() != rows) extent_ = zeros({rows}, i32, device_);
+    const auto run = [&](const auto& step) {
+      std::tie(caches_, start_, scores_, chosen_) =
+          step(weights_, caches_, tokens, start_, extent_, temperature_, key_);
+    };
+    if (count == 1)
+      run(decode_);
+    else
+      run(prompt_);
+  }
+
+  /// The scores of what comes next, one for each token, and the token that the device chose.
+  const Array& scores() const { return scores_; }
+  int32_t chosen() const { return chosen_.to_vector<int32_t>()[0]; }
+
+ private:
+  Device device_;
+  int64_t context_;
+  int64_t count_ = 0;
+  Weights<Array> weights_;
+  std::vector<Cache<Array>> caches_;
+  Array temperature_, key_, start_, extent_, scores_, chosen_;
+  decltype(make_step({}, 0, false)) prompt_, decode_;
+};
+
+}  // namespace llama
