@@ -27,11 +27,15 @@ done
 find "$root/bin" "$root/lib" -type f -exec strip --strip-unneeded {} +
 cp "$source/examples/digits/digits.csv.gz" "$source/LICENSE" "$source/README.md" "$root"
 cp -r "$source/bench/peers" "$source/bench/mesh_floors.py" "$root/bench"
-mkdir "$root/bench/sweep"
+mkdir "$root/bench/sweep" "$root/bench/models"
 cp "$source"/bench/sweep/*.py "$source"/bench/sweep/*.sh "$source"/bench/sweep/*.txt "$root/bench/sweep"
+cp "$source"/bench/models/*.py "$root/bench/models"
 mkdir "$root/tools"
 cp "$source/tools/sanitize_gpu.sh" "$source/tools/help.sh" "$root/tools"
 (cd "$source" && find tests -name '*.braze' -o -name '*.txt' -o -name '*.cli' | tar -cf - -T -) |
   tar -xf - -C "$root"
+# What makes the suites of models, where Python has the packages for it.
+cp "$source"/tests/exports/*.py "$root/tests/exports"
+cp "$source/tests/onnx/write_cases.py" "$root/tests/onnx"
 tar -C "$stage" -cf - braze | xz -T0 -6 > "$file"
 echo "$file: $(wc -c < "$file") bytes"

@@ -1,7 +1,7 @@
 // bench-models — loads a model and calls it for as long as it is told. run.py measures it in turns
 // with a peer.
 //
-// Usage: bench-models FILE [--symbol NAME=SIZE]... NAME=FILE.npy...
+// Usage: bench-models FILE [--device NAME] [--symbol NAME=SIZE]... NAME=FILE.npy...
 // Prints "ready", the wall and CPU seconds of the import and of the compilation and preparation of
 // weights, which nothing is cached of, and writes the first results beside each other into
 // FILE.results.npz. Then, for each number on stdin, calls the model for so many seconds, at least
@@ -51,21 +51,26 @@ std::pair<std::string, std::string> halves(const std::string& text) {
 
 void run(const std::vector<std::string>& arguments) {
   ImportOptions options;
-  std::map<std::string, Array> inputs;
+  std::map<std::string, std::string> files;
+  Device device("cpu");
   for (size_t i = 1; i < arguments.size(); ++i) {
     if (arguments[i] == "--symbol" && i + 1 < arguments.size()) {
       const auto [name, size] = halves(arguments[++i]);
       options.sizes.insert_or_assign(name, Dim(std::stol(size)));
+    } else if (arguments[i] == "--device" && i + 1 < arguments.size()) {
+      device = Device(arguments[++i].c_str());
     } else {
       const auto [name, file] = halves(arguments[i]);
-      inputs.insert_or_assign(name, load_npy(file, "cpu"));
+      files.insert_or_assign(name, file);
     }
   }
+  std::map<std::string, Array> inputs;
+  for (const auto& [name, file] : files) inputs.emplace(name, load_npy(file, device));
   Laps laps;
   std::cout << "ready";
   const Model model = load_model(arguments.at(0), options);
   laps.print();
-  static_cast<void>(model.executable("cpu"));
+  static_cast<void>(model.executable(device));
   laps.print();
   save_npz(arguments[0] + ".results.npz", model.run(inputs));
   std::cout << std::endl;

@@ -1,6 +1,6 @@
 """Exports networks of PyTorch to ONNX and of Keras to StableHLO, runs them with Braze, and compares.
 
-Usage: run.py RUNNER WORK [--suite small torchvision timm keras] [--only NAME...] [--timeout S] [--results FOLDER]
+Usage: run.py RUNNER WORK [--suite small torchvision timm keras] [--only NAME...] [--device NAME] [--timeout S] [--results FOLDER]
 
 RUNNER is bench-models; WORK keeps what was exported, so that only Braze runs again. A result is right if its error against f64 (the framework,
 the network in f64), the greatest and the root mean square, is at most four times that of the framework's own f32. Ends with 1 if a network is
@@ -43,9 +43,9 @@ def prepare(framework, network, folder):
 # ---- What Braze says ------------------------------------------------------------------------------------------------
 
 
-def run_braze(runner, folder, facts, timeout):
+def run_braze(runner, folder, facts, device, timeout):
     """CPU seconds of import and of compilation, and milliseconds of a call. The results are written beside the model."""
-    command = [runner, str(folder / facts["model"]), *(f"{name}={folder / name}.npy" for name in facts["inputs"])]
+    command = [runner, str(folder / facts["model"]), "--device", device, *(f"{name}={folder / name}.npy" for name in facts["inputs"])]
     env = os.environ | {"BRAZE_CACHE": "off"}
     done = subprocess.run(command, input="0\n", capture_output=True, text=True, env=env, timeout=timeout)
     if done.returncode:
@@ -98,7 +98,7 @@ def judge(given, framework, suite, name, network):
             prepare(framework, network, folder)
         facts = json.loads((folder / "facts.json").read_text())
         row = {"parameters": facts["parameters"]}
-        row["import_s"], row["compile_s"], row["ms"] = run_braze(given.runner, folder, facts, given.timeout)
+        row["import_s"], row["compile_s"], row["ms"] = run_braze(given.runner, folder, facts, given.device, given.timeout)
         row["worst"], why = compare(folder, facts)
         return row, [why] if why else []
     except subprocess.TimeoutExpired:
@@ -116,9 +116,20 @@ def cells(name, row, why):
                        "; ".join(why).replace("\n", " ").replace("|", "\\|") or "right"]) + " |"
 
 
-def page(suite, right, lines, failures, count):
+def rows_of(page):
+    """The row of each network of a page of results."""
+    return {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if re.match(r"\| \S+ \| [\d.]* M? \|", line)}
+
+
+def why_not(row):
+    return [why for why in row.removesuffix(" |").split(" | ")[-1].split("; ") if why != "right"]
+
+
+def page(suite, device, lines, count):
     framework = "Keras as StableHLO" if suite == "keras" else "PyTorch as ONNX"
-    text = [f"# Networks of {framework}, on a CPU: {suite}", "",
+    failures = collections.Counter(why for line in lines for why in why_not(line))
+    right = sum(not why_not(line) for line in lines)
+    text = [f"# Networks of {framework}, on {'a CPU' if device == 'cpu' else device}: {suite}", "",
             "Made by `tests/exports/run.sh`. The error of a network is the greatest of Braze against f64 over that of the framework's f32, of maxima and "
             f"of root mean squares, over all results; up to {BOUND} is right. Import and compilation are cold, in seconds of all threads; a call is in "
             "milliseconds, the fastest of three, while other programs ran on the machine.", "", f"{right} of {len(lines)} are right; {count - len(lines)} of the suite were not run.", "",
@@ -134,27 +145,31 @@ def main():
     arguments.add_argument("work", type=pathlib.Path)
     arguments.add_argument("--suite", nargs="*", default=list(FRAMEWORKS), choices=list(FRAMEWORKS))
     arguments.add_argument("--only", nargs="*")
+    arguments.add_argument("--device", default="cpu")
     arguments.add_argument("--timeout", type=int, default=600)
     arguments.add_argument("--results", type=pathlib.Path)
     given = arguments.parse_args()
     all_right = True
     for suite in given.suite:
         framework = importlib.import_module(FRAMEWORKS[suite])
-        lines, failures, right = [], collections.Counter(), 0
         networks = framework.SUITES[suite]()
+        path = given.results and given.results / (f"{suite}.md" if given.device == "cpu" else f"{suite}-{given.device.replace(':', '-')}.md")
+        # With --only, the page keeps the other rows.
+        rows = rows_of(path.read_text()) if given.only and path and path.exists() else {}
+        judged = 0
         for name, network in networks.items():
             if given.only and name not in given.only:
                 continue
             row, why = judge(given, framework, suite, name, network)
-            failures.update(why)
-            right += not why
-            lines.append(cells(name, row, why))
-            print(lines[-1], flush=True)
-            if given.results:  # after each: all of them take hours
-                given.results.mkdir(parents=True, exist_ok=True)
-                (given.results / f"{suite}.md").write_text(page(suite, right, lines, failures, len(networks)))
-        print(f"{suite}: {right} of {len(lines)} are right", flush=True)
-        all_right &= right == len(lines)
+            rows[name] = cells(name, row, why)
+            judged += 1
+            all_right &= not why
+            print(rows[name], flush=True)
+            if path:  # after each: all of them take hours
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(page(suite, given.device, [rows[name] for name in networks if name in rows], len(networks)))
+        right = sum(not why_not(row) for row in rows.values())
+        print(f"{suite}: {judged} were run; {right} of {len(rows)} are right", flush=True)
     sys.exit(0 if all_right else 1)
 
 

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <thread>
 #include <vector>
 
 namespace braze::test {
@@ -31,6 +33,7 @@ struct Row {
 struct Options {
   std::string folder, only, results, device = "cpu";
   double floor = 0;
+  size_t threads = 1;
   bool ops = false;
 };
 
@@ -49,6 +52,8 @@ Options parse(int argc, char** argv) {
       options.results = value();
     else if (argument == "--floor")
       options.floor = std::stod(value());
+    else if (argument == "--threads")
+      options.threads = std::stoul(value());
     else
       options.folder = argument;
   }
@@ -71,6 +76,26 @@ std::string reasons_text(const Row& row) {
   return text;
 }
 
+// In the order of the cases.
+std::vector<Judged> judge_all(const Suite& suite, const std::vector<fs::path>& cases,
+                              const Device& device, size_t threads) {
+  std::vector<Judged> out(cases.size());
+  std::atomic<size_t> next = 0;
+  std::vector<std::jthread> workers;
+  for (size_t t = 0; t < threads; ++t)
+    workers.emplace_back([&] {
+      for (size_t i = next++; i < cases.size(); i = next++) {
+        out[i] = suite.judge(cases[i], device);
+        if (out[i].outcome.verdict == Verdict::Wrong) {
+          fmt::print("WRONG   {}: {}\n", out[i].name, out[i].outcome.why);
+          std::fflush(stdout);
+        }
+      }
+    });
+  workers.clear();
+  return out;
+}
+
 }  // namespace
 
 int run_suite(const Suite& suite, int argc, char** argv) {
@@ -81,8 +106,8 @@ int run_suite(const Suite& suite, int argc, char** argv) {
   }
   if (options.folder.empty()) {
     fmt::print(stderr,
-               "usage: {} FOLDER [--device D] [--only TEXT] [--results FILE] [--floor SHARE] | "
-               "--ops\n",
+               "usage: {} FOLDER [--device D] [--only TEXT] [--results FILE] [--floor SHARE] "
+               "[--threads N] | --ops\n",
                suite.program);
     return 2;
   }
@@ -96,13 +121,10 @@ int run_suite(const Suite& suite, int argc, char** argv) {
 
   std::map<std::string, Row> by_subject, by_group;
   Row ours, all;
-  for (const fs::path& path : cases) {
-    const Judged judged = suite.judge(path, device);
+  for (const Judged& judged : judge_all(suite, cases, device, options.threads)) {
     const auto& [verdict, is_apart, why] = judged.outcome;
-    if (verdict == Verdict::Wrong) fmt::print("WRONG   {}: {}\n", judged.name, why);
     if (verdict == Verdict::Refused && !options.only.empty())
       fmt::print("refused {}: {}\n", judged.name, why);
-    std::fflush(stdout);
     for (Row* row : {&by_subject[judged.subject], &all,
                      judged.group.empty() ? &ours : &by_group[judged.group]}) {
       row->right += verdict == Verdict::Right;

@@ -34,13 +34,13 @@ struct Suite {
   std::string in_group;  ///< "about": between a count and a group
   std::string subject;   ///< heading
   std::function<bool(const std::filesystem::path&)> is_case;
-  std::function<Judged(const std::filesystem::path&, const Device&)> judge;
+  std::function<Judged(const std::filesystem::path&, const Device&)> judge;  ///< by many threads
   /// The reason behind the name of a node, and what stands between the two.
   std::function<std::string(const std::string& line)> reason;
   std::function<void()> print_ops;
 };
 
-/// PROGRAM FOLDER [--device D] [--only TEXT] [--results FILE.md] [--floor SHARE]
+/// PROGRAM FOLDER [--device D] [--only TEXT] [--results FILE.md] [--floor SHARE] [--threads N]
 /// PROGRAM --ops    prints the operations that are imported
 ///
 /// The exit status: 1 if a case is wrong, or if fewer than SHARE of those without a group are
