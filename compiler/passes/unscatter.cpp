@@ -107,6 +107,13 @@ struct Scatter {
   }
 };
 
+// The value of which `id` is a reshape to the shape that it has.
+NodeId without_reshapes(const Graph& graph, NodeId id) {
+  while (graph[id].as<ReshapeOp>() && graph[graph[id].operands[0]].type == graph[id].type)
+    id = graph[id].operands[0];
+  return id;
+}
+
 // Without indices, a gather would have nothing to read. The numbers of terms have to fit in i32.
 bool has_terms(const Shape& indices) {
   const Interval count = indices.numel().range();
@@ -118,9 +125,12 @@ bool has_terms(const Shape& indices) {
 Graph unscatter(const Graph& graph) {
   std::vector<bool> in_place(graph.size());
   for (const GraphOutput& output : graph.outputs()) {
-    const Node& node = graph[output.node];
-    in_place[output.node.index] = output.updates && node.as<ScatterOp>() &&
-                                  node.operands[0] == graph.inputs()[*output.updates];
+    if (!output.updates) continue;
+    const NodeId value = without_reshapes(graph, output.node);
+    const Node& node = graph[value];
+    if (node.as<ScatterOp>() &&
+        without_reshapes(graph, node.operands[0]) == graph.inputs()[*output.updates])
+      in_place[value.index] = true;
   }
   return rewrite(graph, [&](const Rewriting& step) {
     const auto* scatter = step.node.as<ScatterOp>();
