@@ -108,6 +108,8 @@ void TreeEmitter::ring(const Stream& stream) {
                stream.low.is_multiple_of(length) && stream.turns.range().min >= 1;
   // Matrix units multiply the zeros beyond the end. Other sums stop at the end.
   const bool whole = ring.exact || ring.matrices;
+  // Whether nothing is left behind the whole turns.
+  const bool ends = stream.low.is_multiple_of(length) && stream.high.is_multiple_of(length);
   ring.turns = builder_.let(
       "turns", whole ? stream.turns : floordiv(max(stream.high - stream.low, 0), length));
   for (const LoopItem& item : stream.loop.body)
@@ -122,7 +124,7 @@ void TreeEmitter::ring(const Stream& stream) {
   }
   Ring* around = std::exchange(ring_, &ring);
   turns(stream, 0, ring.turns);
-  if (!whole) {
+  if (!whole && !ends) {
     ring.rest = true;
     turn(stream, ring.turns);
   }
