@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the pictures of this folder, which the pages show: make.py BRAZE [--check]
 
-explain.svg is a terminal with a command of the tool and what it prints; the badges are facts that the pages
-state. With --check nothing is written, and a picture that is not what this makes is an error.
+explain.svg is a terminal with a command of the tool and what it prints; chat.svg shows chat.txt, a talk that was
+recorded on two cores of a CPU; the badges are facts that the pages state. With --check nothing is written, and a picture that is not what this makes is an error.
 """
 import html
 import os
@@ -24,6 +24,8 @@ def coloured(line):
     text = html.escape(line, quote=False)
     if line.startswith("$"):
         return f'<tspan fill="#e6edf3" font-weight="bold">{text}</tspan>'
+    if line.startswith(">"):
+        return f'<tspan fill="#58a6ff">{text}</tspan>'
     if not line.startswith(" "):
         return f'<tspan fill="#d2a8ff">{text}</tspan>'
     text = re.sub(r"( at \S+)$", r'<tspan fill="#6e7681">\1</tspan>', text)
@@ -56,6 +58,8 @@ def made(braze):
     printed = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True,
                              env=dict(os.environ, NO_COLOR="1")).stdout
     yield "explain.svg", terminal([f"$ {COMMAND}", *printed.rstrip("\n").split("\n")])
+    with open(os.path.join(HERE, "chat.txt")) as file:
+        yield "chat.svg", terminal(file.read().rstrip("\n").split("\n"))
     for name, value in BADGES:
         yield f"{name}.svg", badge(name, value)
 
