@@ -198,6 +198,33 @@ def microsoft(folder):
           "zeros": (zeros[:, 0] | zeros[:, 1] << 4)}, [x, skip], [y, both], opset=17, domains=["com.microsoft"])
 
 
+def transformer(folder):
+    """Attention with a past, a mask and queries that see no later keys, and a rotation, of the domain com.microsoft."""
+    batch, length, past, heads, width = 2, 3, 2, 2, 4
+    hidden, total = heads * width, past + length
+    x, w, b = floats(batch, length, hidden), floats(hidden, 3 * hidden), floats(3 * hidden)
+    before, bias = floats(2, batch, heads, past, width), floats(1, heads, length, total)
+    mask = np.array([[1, 1, 1, 1, 1], [0, 1, 1, 1, 0]], np.int32)
+    angles = np.outer(np.arange(8), 1 / 100 ** (np.arange(width // 2) / 2))
+    cosines, sines = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    nodes = [
+        helper.make_node("Attention", ["x", "w", "b", "mask", "past", "bias"], ["a", "present"], "attention", domain="com.microsoft",
+                         num_heads=heads, unidirectional=1),
+        helper.make_node("RotaryEmbedding", ["a", "place", "cos", "sin"], ["y"], "turned", domain="com.microsoft", interleaved=1),
+    ]
+    q, k, v = ((x @ w + b)[..., i * hidden:(i + 1) * hidden].reshape(batch, length, heads, width).transpose(0, 2, 1, 3) for i in range(3))
+    k, v = np.concatenate([before[0], k], 2), np.concatenate([before[1], v], 2)
+    scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(width) + bias - 10000.0 * (1 - mask[:, None, None, :])
+    scores = np.where(np.tril(np.ones((length, total), bool), past), scores, -np.inf)
+    a = (softmax(scores) @ v).transpose(0, 2, 1, 3).astype(np.float32)
+    c, s = cosines[2:2 + length, None, :], sines[2:2 + length, None, :]
+    y = np.stack([a[..., 0::2] * c - a[..., 1::2] * s, a[..., 1::2] * c + a[..., 0::2] * s], -1).reshape(x.shape)
+    make(folder, "transformer", nodes, [value("x", ["n", length, hidden]), value("mask", ["n", total], TensorProto.INT32),
+                                        value("past", [2, "n", heads, past, width])], [value("y", None), value("present", None)],
+         {"w": w, "b": b, "bias": bias, "place": np.array([2]), "cos": cosines, "sin": sines}, [x, mask, before],
+         [y, np.stack([k, v])], opset=17, domains=["com.microsoft"])
+
+
 def recurrent(folder):
     """An LSTM in both directions over sequences of their own lengths, with peepholes, then a GRU backward."""
     steps, batch, width, hidden = 4, 2, 3, 5
@@ -267,6 +294,7 @@ def main(folder):
     microsoft(folder)
     recurrent(folder)
     sampling(folder)
+    transformer(folder)
 
 
 if __name__ == "__main__":

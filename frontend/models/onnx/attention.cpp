@@ -4,6 +4,7 @@
 
 #include "frontend/builder/builder.h"
 #include "frontend/models/onnx/node.h"
+#include "frontend/models/onnx/rotated.h"
 #include "ir/support/text.h"
 
 namespace braze::onnx {
@@ -120,26 +121,11 @@ Tensor rotary(OnnxNode& n) {
   const Tensor& x = n[0];
   const int64_t heads = n.integer("num_heads", 0), turned = n.integer("rotary_embedding_dim", 0);
   const bool interleaved = n.integer("interleaved", 0) != 0;
-  const Tensor rows = x.rank() == 4 ? permute(x, {0, 2, 1, 3}) : x;
   if (x.rank() == 3 && heads < 1) n.refuse("num_heads is missing");
-  const Tensor all =
-      x.rank() == 4 ? rows : reshape(x, {x.dim(0), x.dim(1), heads, x.dim(2) / Dim(heads)});
-  const Dim width = turned ? Dim(turned) : all.dim(3);
-  const Dim half = width / Dim(2);
-  const auto table = [&](size_t i) {
-    const Tensor place = n.has(3) ? take(n[i], n[3], 0) : n[i];
-    return expand_dims(widened(place), 2);
-  };
-  const Tensor cosine = table(1), sine = table(2);
-  const Tensor part = widened(slice(all, 3, Dim(0), width));
-  const Tensor first =
-      interleaved ? slice(part, 3, Dim(0), width, 2) : slice(part, 3, Dim(0), half);
-  const Tensor second =
-      interleaved ? slice(part, 3, Dim(1), width, 2) : slice(part, 3, half, width);
-  const Tensor real = cosine * first - sine * second, imaginary = sine * first + cosine * second;
-  Tensor y = interleaved ? reshape(stack({real, imaginary}, -1), part.shape())
-                         : concat({real, imaginary}, 3);
-  y = concat({cast(y, x.dtype()), slice(all, 3, width, all.dim(3))}, 3);
+  const Tensor all = x.rank() == 4 ? permute(x, {0, 2, 1, 3})
+                                   : reshape(x, {x.dim(0), x.dim(1), heads, x.dim(2) / Dim(heads)});
+  const auto table = [&](size_t i) { return n.has(3) ? take(n[i], n[3], 0) : n[i]; };
+  const Tensor y = rotated(all, table(1), table(2), turned ? Dim(turned) : all.dim(3), interleaved);
   return x.rank() == 4 ? permute(y, {0, 2, 1, 3}) : reshape(y, x.shape());
 }
 
@@ -150,6 +136,21 @@ Tensor gated(OnnxNode& n) {
 }
 
 }  // namespace
+
+Tensor rotated(const Tensor& x, const Tensor& cosines, const Tensor& sines, const Dim& width,
+               bool interleaved) {
+  const Tensor cosine = expand_dims(widened(cosines), 2), sine = expand_dims(widened(sines), 2);
+  const Dim half = width / Dim(2);
+  const Tensor part = widened(slice(x, 3, Dim(0), width));
+  const Tensor first =
+      interleaved ? slice(part, 3, Dim(0), width, 2) : slice(part, 3, Dim(0), half);
+  const Tensor second =
+      interleaved ? slice(part, 3, Dim(1), width, 2) : slice(part, 3, half, width);
+  const Tensor real = cosine * first - sine * second, imaginary = sine * first + cosine * second;
+  const Tensor y = interleaved ? reshape(stack({real, imaginary}, -1), part.shape())
+                               : concat({real, imaginary}, 3);
+  return concat({cast(y, x.dtype()), slice(x, 3, width, x.dim(3))}, 3);
+}
 
 const Rows& attention_rows() {
   static const Rows kRows = {
