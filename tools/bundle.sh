@@ -37,5 +37,10 @@ cp "$source/tools/sanitize_gpu.sh" "$source/tools/help.sh" "$root/tools"
 # What makes the suites of models, where Python has the packages for it.
 cp "$source"/tests/exports/*.py "$root/tests/exports"
 cp "$source/tests/onnx/write_cases.py" "$root/tests/onnx"
+cp -r "$source/tests/exports/stored" "$root/tests/exports"
+# What the examples with models are checked by.
+mkdir -p "$root/examples/chat" "$root/examples/embed_text"
+cp "$source"/examples/chat/tiny.* "$root/examples/chat"
+cp -r "$source"/examples/embed_text/tiny* "$root/examples/embed_text"
 tar -C "$stage" -cf - braze | xz -T0 -6 > "$file"
 echo "$file: $(wc -c < "$file") bytes"

@@ -245,7 +245,8 @@ def prepare(network, folder):
     # What a module casts to f32, or makes without a type, is f64 here.
     torch.set_default_dtype(torch.float64)
     try:
-        with unittest.mock.patch.multiple(torch, float32=torch.float64, float=torch.float64):
+        with (unittest.mock.patch.multiple(torch, float32=torch.float64, float=torch.float64),
+              unittest.mock.patch.object(torch.Tensor, "float", torch.Tensor.double)):
             exact = results_of(module.double(), {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()})
     finally:
         torch.set_default_dtype(torch.float32)
