@@ -1,5 +1,5 @@
 """Tokens a second of PyTorch for the model and the turns of bench-decode: a static cache of keys and values, f16 weights, and a step
-compiled with mode reduce-overhead, which records CUDA graphs.
+compiled with mode reduce-overhead, which records CUDA graphs (TORCH_LOGS=perf_hints says where it does not).
 
 Usage: decode_torch.py [--device NAME] [--tokens N] [--context N] [--turns N] [--dtype NAME] [--mode NAME]
 """
