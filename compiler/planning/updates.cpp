@@ -7,6 +7,7 @@
 #include "compiler/loops/build.h"
 #include "compiler/loops/rules/facts.h"
 #include "compiler/loops/rules/rules.h"
+#include "ir/support/parallel.h"
 
 namespace braze {
 
@@ -21,28 +22,37 @@ class Decision {
       for (NodeId input : fusions[k].inputs) readers_[input].push_back(k);
     }
     updates_.aliases.resize(fusions.size());
+    overwritten_.resize(fusions.size());
     trees_.resize(fusions.size());
     before_.resize(fusions.size());
   }
 
   Updates run() {
+    std::map<uint32_t, NodeId> asked;  // the first of the outputs that are one value, its input
     std::set<NodeId> taken;
     for (uint32_t o = 0; o < graph_.outputs().size(); ++o) {
       const GraphOutput& output = graph_.outputs()[o];
-      if (!output.updates || !writer_.contains(output.node) || !taken.insert(output.node).second)
-        continue;
-      const NodeId input = graph_.inputs()[*output.updates];
-      if (in_place(input, output.node)) updates_.in_place.insert(o);
+      if (output.updates && writer_.contains(output.node) && taken.insert(output.node).second)
+        asked.emplace(o, graph_.inputs()[*output.updates]);
     }
+    std::vector<std::vector<Pair>> by_writer(fusions_.size());
+    for (const auto& [o, input] : asked) {
+      const NodeId output = graph_.outputs()[o].node;
+      const size_t writer = writer_.at(output);
+      if (reads(writer, input)) by_writer[writer].emplace_back(input, output);
+    }
+    parallel_for(fusions_.size(), [&](size_t k) { find_overwritten(k, by_writer[k]); });
+    for (const auto& [o, input] : asked)
+      if (in_place(input, graph_.outputs()[o].node)) updates_.in_place.insert(o);
     return std::move(updates_);
   }
 
  private:
+  using Pair = std::pair<NodeId, NodeId>;  // an input and an output in its place
+
   bool in_place(NodeId input, NodeId output) {
     const size_t writer = writer_.at(output);
-    if (reads(writer, input) &&
-        (!elementwise(writer, input, output) || !can_overwrite(writer, input, output)))
-      return false;
+    if (reads(writer, input) && !overwritten_[writer].contains({input, output})) return false;
     const auto readers = readers_.find(input);
     if (readers != readers_.end()) {
       const auto other = [&](size_t k) { return k != writer; };
@@ -117,12 +127,27 @@ class Decision {
     return out;
   }
 
-  // Whether a rule can schedule the kernel with both in one memory. The loops of a nest need no
-  // other order for that.
-  bool can_overwrite(size_t k, NodeId input, NodeId output) {
+  // Finds which of the pairs the kernel can hold in one memory each, all at the same time. Usually
+  // these are all that it reads and writes element by element, so that one schedule is the proof.
+  void find_overwritten(size_t k, const std::vector<Pair>& pairs) {
+    std::vector<Pair> candidates;
+    for (const auto& [input, output] : pairs)
+      if (elementwise(k, input, output)) candidates.emplace_back(input, output);
+    std::set<Pair>& out = overwritten_[k];
+    out.insert(candidates.begin(), candidates.end());
+    if (out.empty() || can_overwrite(k, out)) return;
+    out.clear();
+    for (const Pair& pair : candidates) {
+      out.insert(pair);
+      if (!can_overwrite(k, out)) out.erase(pair);
+    }
+  }
+
+  // Whether a rule can schedule the kernel with each of the pairs in one memory. The loops of a
+  // nest need no other order for that.
+  bool can_overwrite(size_t k, const std::set<Pair>& pairs) {
     if (nest_axes(tree_of(k))) return true;
-    auto aliases = updates_.aliases[k];
-    aliases.emplace(input, output);
+    const std::map<NodeId, NodeId> aliases(pairs.begin(), pairs.end());
     const auto made = schedule(build_loops(forms_, fusions_[k], "update", aliases), target_);
     return std::holds_alternative<Scheduled>(made);
   }
@@ -133,6 +158,7 @@ class Decision {
   const Target& target_;
   std::map<NodeId, size_t> writer_;
   std::map<NodeId, std::vector<size_t>> readers_;  // the readers of each input, in order
+  std::vector<std::set<Pair>> overwritten_;        // for each fusion
   std::vector<std::optional<LoopTree>> trees_;
   std::vector<std::vector<size_t>> before_;  // fusions besides makers that must run first
   Updates updates_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -349,18 +350,20 @@ void check_owners(const Plan& plan, std::span<const Array> arguments) {
 /// change.
 void check_aliases(const Plan& plan, std::span<const Array> arguments) {
   const std::vector<bool>& donated = plan.donated();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!donated[i]) continue;
-    for (size_t j = 0; j < arguments.size(); ++j) {
-      if (j == i || arguments[j].state() != arguments[i].state()) continue;
-      const Program& p = plan.program();
-      fail(codes::kDonatedTwice,
-           fmt::format(
-               "argument {} (\"{}\") of @{} is donated, so it cannot be argument {} (\"{}\") "
-               "as well",
-               i, p.inputs[i].name, p.name, j, p.inputs[j].name),
-           {.location = {}, .node = p.inputs[i].name, .fix = "pass a copy"});
-    }
+  if (std::ranges::none_of(donated, std::identity())) return;
+  std::vector<std::pair<const Array::State*, size_t>> states;
+  for (size_t i = 0; i < arguments.size(); ++i) states.emplace_back(arguments[i].state().get(), i);
+  std::ranges::sort(states);
+  for (size_t k = 1; k < states.size(); ++k) {
+    auto [i, j] = std::pair(states[k - 1].second, states[k].second);
+    if (states[k - 1].first != states[k].first || !(donated[i] || donated[j])) continue;
+    if (!donated[i]) std::swap(i, j);
+    const Program& p = plan.program();
+    fail(codes::kDonatedTwice,
+         fmt::format("argument {} (\"{}\") of @{} is donated, so it cannot be argument {} (\"{}\") "
+                     "as well",
+                     i, p.inputs[i].name, p.name, j, p.inputs[j].name),
+         {.location = {}, .node = p.inputs[i].name, .fix = "pass a copy"});
   }
 }
 

@@ -32,8 +32,7 @@ void print_devices() {
   for (const Device& device : devices()) fmt::print("{}\n", device.name());
 }
 
-double seconds_of_call(const Runnable& runnable, const Inputs& inputs) {
-  const std::vector<Array> arguments = runnable.arguments(inputs.values);
+double seconds_of_call(const Runnable& runnable, const std::vector<Array>& arguments) {
   const auto start = std::chrono::steady_clock::now();
   for (const Array& result : runnable.executable.run(arguments)) result.wait();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -41,7 +40,11 @@ double seconds_of_call(const Runnable& runnable, const Inputs& inputs) {
 
 double median_seconds(const Runnable& runnable, const Inputs& inputs, int64_t repeat) {
   std::vector<double> seconds;
-  for (int64_t i = 0; i < repeat; ++i) seconds.push_back(seconds_of_call(runnable, inputs));
+  std::vector<Array> arguments = runnable.arguments(inputs.values);
+  for (int64_t i = 0; i < repeat; ++i) {
+    runnable.renew(arguments, inputs.values);
+    seconds.push_back(seconds_of_call(runnable, arguments));
+  }
   std::nth_element(seconds.begin(), seconds.begin() + repeat / 2, seconds.end());
   return seconds[static_cast<size_t>(repeat / 2)];
 }

@@ -9,6 +9,7 @@
 
 #include "braze/io.h"
 #include "ir/support/hash.h"
+#include "ir/support/parallel.h"
 #include "ir/support/text.h"
 #include "ir/values/philox.h"
 #include "ir/values/value_of.h"
@@ -254,20 +255,25 @@ std::pair<T, T> range_of(const ProgramInput& input, const Random& random, T leas
   return {low, high};
 }
 
-// Calls `set` with every element's index and 64 random bits; every input of one seed has a stream
-// of its own.
+// Calls `set` with every element's index and 64 random bits, on all cores; every input of one seed
+// has a stream of its own.
 template <class Set>
 void draw(const HostTensor& value, uint64_t seed, std::string_view name, const Set& set) {
   const uint64_t mixed = hash64(fmt::format("{} {}", seed, name));
   const std::array<uint32_t, 2> key = {static_cast<uint32_t>(mixed),
                                        static_cast<uint32_t>(mixed >> 32)};
-  for (int64_t i = 0; i < value.numel(); i += 4) {
+  const auto draw_four = [&](int64_t i) {
     const auto low = static_cast<uint32_t>(i / 4), high = static_cast<uint32_t>(i / 4 >> 32);
     const auto words = philox4x32({low, high, 0, 0}, key),
                more = philox4x32({low, high, 1, 0}, key);
     for (size_t j = 0; j < 4 && i + static_cast<int64_t>(j) < value.numel(); ++j)
       set(i + static_cast<int64_t>(j), uint64_t{more[j]} << 32 | words[j]);
-  }
+  };
+  constexpr int64_t kPiece = 1 << 16;
+  parallel_for(static_cast<size_t>((value.numel() + kPiece - 1) / kPiece), [&](size_t piece) {
+    const int64_t begin = static_cast<int64_t>(piece) * kPiece;
+    for (int64_t i = begin; i < std::min(begin + kPiece, value.numel()); i += 4) draw_four(i);
+  });
 }
 
 // Floats are uniform from LOW to HIGH, by default from -1 to 1. Integers include both ends, and are

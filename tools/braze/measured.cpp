@@ -8,27 +8,19 @@
 
 namespace braze::tool {
 
-namespace {
-
-// Donated arguments are dead after a call, so each call gets new ones, made before the clock
-// starts.
-double timed_call(const Runnable& runnable, const Inputs& inputs) {
-  const std::vector<Array> arguments = runnable.arguments(inputs.values);
-  return seconds_of([&] { return runnable.executable.run(arguments); });
-}
-
-}  // namespace
-
 Measured measured(const Program& program, const Device& device, const InputFlags& flags,
                   int64_t repeat) {
   const auto shared = std::make_shared<const Program>(program);
   const Runnable runnable{Executable::load(shared, device),
                           std::vector<Array>(program.inputs.size())};
   const Inputs inputs = make_inputs(program, flags);
-  timed_call(runnable, inputs);
-  return {
-      measure([&] { return timed_call(runnable, inputs); }, program, inputs.sizes, device, repeat),
-      inputs.sizes};
+  std::vector<Array> arguments = runnable.arguments(inputs.values);
+  const auto timed_call = [&] {
+    runnable.renew(arguments, inputs.values);
+    return seconds_of([&] { return runnable.executable.run(arguments); });
+  };
+  timed_call();
+  return {measure(timed_call, program, inputs.sizes, device, repeat), inputs.sizes};
 }
 
 std::vector<const FusedKernel*> fused_in(const Explanation& explanation, const Launch& launch) {

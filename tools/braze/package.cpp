@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "ir/program/container.h"
@@ -89,6 +90,17 @@ std::vector<Array> Runnable::arguments(const std::vector<HostTensor>& values) co
     if (!argument.valid()) argument = Array::from_host(*value++, executable.device());
   for (const Array& argument : arguments) argument.wait();
   return arguments;
+}
+
+void Runnable::renew(std::vector<Array>& arguments, const std::vector<HostTensor>& values) const {
+  for (const ProgramOutput& output : executable.program().outputs) {
+    if (!output.updates || bound[*output.updates].valid()) continue;
+    const auto before = bound.begin() + *output.updates;
+    const auto value = std::count_if(bound.begin(), before, [](const Array& a) { return !a.valid(); });
+    arguments[*output.updates] =
+        Array::from_host(values[static_cast<size_t>(value)], executable.device());
+    arguments[*output.updates].wait();
+  }
 }
 
 }  // namespace braze::tool

@@ -46,6 +46,8 @@ struct Runnable {
   std::vector<GivenShape> weight_shapes() const;
   /// The arguments of a call, on the device; `values` are those of free_inputs().
   std::vector<Array> arguments(const std::vector<HostTensor>& values) const;
+  /// Makes those arguments anew that a call takes over, so that the next call has them too.
+  void renew(std::vector<Array>& arguments, const std::vector<HostTensor>& values) const;
 };
 
 /// The function that the flags name, on a device.
