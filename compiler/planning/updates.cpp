@@ -100,6 +100,9 @@ class Decision {
   // Whether the kernel reads the input only where it stores the output, and there only at the place
   // of the store. A placed reduction may also begin with the value at that place.
   bool elementwise(size_t k, NodeId input, NodeId output) {
+    // A node without loops, as a collective, may read anything at any time.
+    if (!std::ranges::all_of(fusions_[k].nodes, [&](NodeId n) { return forms_.find(n); }))
+      return false;
     const LoopTree& tree = tree_of(k);
     const auto is = [&](size_t tensor, NodeId node) { return tree.tensors[tensor].node == node; };
     std::vector<const Loop*> loops;
