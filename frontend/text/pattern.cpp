@@ -61,11 +61,9 @@ Pattern::Pattern(std::string_view pattern, std::string_view file) {
   int error = 0;
   PCRE2_SIZE where = 0;
   // \C is refused, because it matches single bytes of a character.
-  pcre2_compile_context* const context = pcre2_compile_context_create(nullptr);
   pcre2_code* const code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &where, context);
-  pcre2_compile_context_free(context);
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &where, nullptr);
   if (code == nullptr)
     fail(codes::kTokenizerFormat,
          fmt::format("{}: the pattern {}: {}", file, quote(pattern), message_of(error)));

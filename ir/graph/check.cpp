@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "ir/graph/coarse.h"
 #include "ir/graph/interpret.h"
 #include "ir/graph/reference.h"
 #include "ir/support/text.h"
@@ -11,21 +12,24 @@
 namespace braze {
 namespace {
 
-bool any_upstream(const Graph& graph, NodeId id, const std::function<bool(const Node&)>& is_it) {
+bool any_upstream(const Graph& graph, NodeId id,
+                  const std::function<bool(NodeId, const Node&)>& is_it) {
   std::vector<bool> seen(graph.size());
   seen[id.index] = true;
   for (size_t i = id.index + 1; i-- > 0;) {
     if (!seen[i]) continue;
     const Node& node = graph[NodeId(i)];
-    if (is_it(node)) return true;
+    if (is_it(NodeId(i), node)) return true;
     for (NodeId operand : node.operands) seen[operand.index] = true;
   }
   return false;
 }
 
-/// Runs a body only to find out which rows it applies.
-class MathFinder : public ScalarEmitter {
+/// Runs a body only to find out whether it applies such a row.
+class RowFinder : public ScalarEmitter {
  public:
+  explicit RowFinder(bool (*wanted)(ElementwiseOp)) : wanted_(wanted) {}
+
   bool found = false;
 
   Scalar constant(DType dtype, uint64_t) override { return Scalar(this, 0, dtype); }
@@ -34,15 +38,20 @@ class MathFinder : public ScalarEmitter {
     return Scalar(this, 0, result);
   }
   void visit(ElementwiseOp op) {
-    found |= info(op).op_class == OpClass::Math;
+    found |= wanted_(op);
     const Scalar x(this, 0, DType::F32);
     if (info(op).op_class == OpClass::Formula) info(op).body(x, x, x);
   }
+
+ private:
+  bool (*wanted_)(ElementwiseOp);
 };
 
-bool uses_math(ElementwiseOp op) {
-  MathFinder finder;
-  finder.visit(op);
+bool applies(const Node& node, bool (*row)(ElementwiseOp)) {
+  const MapOp* map = node.as<MapOp>();
+  if (!map) return false;
+  RowFinder finder(row);
+  finder.visit(map->op);
   return finder.found;
 }
 
@@ -52,24 +61,27 @@ bool is_reduction(const Node& node) {
 }
 
 bool is_math(const Node& node) {
-  const MapOp* map = node.as<MapOp>();
-  return map && uses_math(map->op);
+  return applies(node, [](ElementwiseOp op) { return info(op).op_class == OpClass::Math; });
 }
 
 }  // namespace
 
 bool has_reduction_upstream(const Graph& graph, NodeId id) {
-  return any_upstream(graph, id, is_reduction);
+  return any_upstream(graph, id, [](NodeId, const Node& node) { return is_reduction(node); });
 }
 
-bool has_math_upstream(const Graph& graph, NodeId id) { return any_upstream(graph, id, is_math); }
+bool has_math_upstream(const Graph& graph, NodeId id) {
+  return any_upstream(graph, id, [](NodeId, const Node& node) { return is_math(node); });
+}
 
 bool is_exact(const Graph& graph, NodeId id) {
-  return !any_upstream(graph, id, [&](const Node& node) {
+  const std::vector<bool> coarse = coarse_nodes(graph, id);
+  return !any_upstream(graph, id, [&](NodeId i, const Node& node) {
     const MapOp* map = node.as<MapOp>();
     const bool reads_float_bits =
         map && map->op == ElementwiseOp::bitcast && is_floating(graph[node.operands[0]].type.dtype);
-    return reads_float_bits || is_reduction(node) || is_math(node);
+    return reads_float_bits || is_reduction(node) || is_math(node) ||
+           (coarse[i.index] && applies(node, may_be_coarse));
   });
 }
 

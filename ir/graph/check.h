@@ -20,8 +20,9 @@ bool has_reduction_upstream(const Graph& graph, NodeId id);
 /// Whether `id` depends on a math row, or on a formula row with one in its body.
 bool has_math_upstream(const Graph& graph, NodeId id);
 /// Whether every implementation must compute `id` bit for bit as the interpreter does. This is so
-/// if neither of the above holds, and if `id` is not made from the bits of floats as integers,
-/// because the bits of a NaN are not promised.
+/// if neither of the above holds, if no row of which it is made may be computed coarsely
+/// (coarse.h), and if `id` is not made from the bits of floats as integers, because the bits of a
+/// NaN are not promised.
 bool is_exact(const Graph& graph, NodeId id);
 
 struct OutputCheck {

@@ -1,7 +1,6 @@
 #include "ir/graph/coarse.h"
 
 #include "braze/error.h"
-#include "ir/graph/rewrite.h"
 #include "ir/ops/math_bodies.h"
 
 namespace braze {
@@ -40,14 +39,22 @@ bool has_steps(const Node& node) {
                  map->op == rem);
 }
 
+// The nodes that are outputs, by node.
+std::vector<bool> output_nodes(const Graph& graph) {
+  std::vector<bool> out(graph.size());
+  for (const GraphOutput& output : graph.outputs()) out[output.node.index] = true;
+  return out;
+}
+
 // See seen_nodes. Nodes that are `exact` are seen, too.
-std::vector<bool> seen_or_exact(const Graph& graph, bool (*hides)(const Graph&, const Node&),
+std::vector<bool> seen_or_exact(const Graph& graph, const std::vector<bool>& outputs,
+                                bool (*hides)(const Graph&, const Node&),
                                 bool (*exact)(const Node&)) {
-  const std::vector<bool> needed = needed_nodes(graph);
-  std::vector<bool> seen(graph.size());
-  for (const GraphOutput& output : graph.outputs()) seen[output.node.index] = true;
+  std::vector<bool> needed = outputs, seen = outputs;
   for (size_t i = graph.size(); i-- > 0;) {
     const Node& node = graph[NodeId(i)];
+    if (needed[i])
+      for (NodeId operand : node.operands) needed[operand.index] = true;
     // The operands of a comparison, an index or an integer decide its value, so they are observed.
     seen[i] = seen[i] || (needed[i] && (!is_floating(node.type.dtype) || exact(node)));
     if (seen[i] && !hides(graph, node))
@@ -80,11 +87,13 @@ bool accumulates(const Node& node) {
 }
 
 std::vector<bool> seen_nodes(const Graph& graph, bool (*hides)(const Graph&, const Node&)) {
-  return seen_or_exact(graph, hides, [](const Node&) { return false; });
+  return seen_or_exact(graph, output_nodes(graph), hides, [](const Node&) { return false; });
 }
 
-std::vector<bool> coarse_nodes(const Graph& graph) {
-  std::vector<bool> coarse = seen_or_exact(graph, rounds_or_accumulates, has_steps);
+namespace {
+
+std::vector<bool> coarse_for(const Graph& graph, const std::vector<bool>& outputs) {
+  std::vector<bool> coarse = seen_or_exact(graph, outputs, rounds_or_accumulates, has_steps);
   coarse.flip();
   for (size_t i = 0; i < graph.size(); ++i) {
     // The body of a formula on 16 bits is computed in f32 and rounded.
@@ -93,6 +102,18 @@ std::vector<bool> coarse_nodes(const Graph& graph) {
     if (is_half(node.type.dtype)) coarse[i] = map && info(map->op).op_class == OpClass::Formula;
   }
   return coarse;
+}
+
+}  // namespace
+
+std::vector<bool> coarse_nodes(const Graph& graph) {
+  return coarse_for(graph, output_nodes(graph));
+}
+
+std::vector<bool> coarse_nodes(const Graph& graph, NodeId output) {
+  std::vector<bool> outputs(graph.size());
+  outputs[output.index] = true;
+  return coarse_for(graph, outputs);
 }
 
 }  // namespace braze

@@ -29,6 +29,9 @@ bool may_be_coarse(ElementwiseOp op);
 /// of floats.
 std::vector<bool> coarse_nodes(const Graph& graph);
 
+/// The same, as if the node were the only output. Other nodes may be outputs, or may come later.
+std::vector<bool> coarse_nodes(const Graph& graph, NodeId output);
+
 /// Whether the node sums or multiplies many floats, in an order that is not determined.
 bool accumulates(const Node& node);
 

@@ -7,14 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build/release}
 
-if [[ -z ${PYTHON:-} ]]; then
-  environment=build/exports-python
-  PYTHON=$environment/bin/python
-  if [[ ! -x $PYTHON ]]; then
-    python3 -m venv "$environment"
-    "$PYTHON" -m pip install --quiet --disable-pip-version-check --requirement tests/exports/requirements.txt
-  fi
-fi
+PYTHON=${PYTHON:-$(tools/python_environment.sh exports --requirement tests/exports/requirements.txt)}
 if [[ -z ${BUILD:-} ]]; then cmake --preset release >/dev/null; fi
 cmake --build "$build" --target bench-models
 "$PYTHON" tests/exports/run.py "$build/bin/bench-models" build/exports --results tests/exports/results "$@"

@@ -7,15 +7,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 device=${1:-cpu}
-environment=build/onnx-python
 cases=build/onnx-cases
 
-if [[ ! -x $environment/bin/python ]]; then
-  python3 -m venv "$environment"
-  "$environment/bin/pip" install --quiet --disable-pip-version-check --requirement tests/onnx/requirements.txt
-fi
 if [[ ! -d $cases ]]; then
-  "$environment/bin/python" tests/onnx/write_cases.py "$cases.unfinished"
+  python=$(tools/python_environment.sh onnx --requirement tests/onnx/requirements.txt)
+  "$python" tests/onnx/write_cases.py "$cases.unfinished"
   mv "$cases.unfinished" "$cases"
 fi
 cmake --preset release >/dev/null

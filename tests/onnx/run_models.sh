@@ -6,14 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build/release}
 
-if [[ -z ${PYTHON:-} ]]; then
-  environment=build/onnx-models-python
-  PYTHON=$environment/bin/python
-  if [[ ! -x $PYTHON ]]; then
-    python3 -m venv "$environment"
-    "$PYTHON" -m pip install --quiet --disable-pip-version-check --requirement tests/onnx/requirements.txt onnxruntime==1.32.0
-  fi
-fi
+PYTHON=${PYTHON:-$(tools/python_environment.sh onnx-models --requirement tests/onnx/requirements.txt onnxruntime==1.32.0)}
 magika=$(tools/fetch_model.sh magika)/magika/models/standard_v3_3
 ocr=$(tools/fetch_model.sh rapidocr-onnxruntime)/rapidocr_onnxruntime/models
 pitch=$(tools/fetch_model.sh basic-pitch)/basic_pitch/saved_models/icassp_2022

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <fstream>
 
 #include "ir/program/container.h"
@@ -93,14 +92,16 @@ std::vector<Array> Runnable::arguments(const std::vector<HostTensor>& values) co
 }
 
 void Runnable::renew(std::vector<Array>& arguments, const std::vector<HostTensor>& values) const {
-  for (const ProgramOutput& output : executable.program().outputs) {
-    if (!output.updates || bound[*output.updates].valid()) continue;
-    const auto before = bound.begin() + *output.updates;
-    const auto value = std::count_if(bound.begin(), before, [](const Array& a) { return !a.valid(); });
-    arguments[*output.updates] =
-        Array::from_host(values[static_cast<size_t>(value)], executable.device());
-    arguments[*output.updates].wait();
+  std::vector<bool> taken(bound.size());
+  for (const ProgramOutput& output : executable.program().outputs)
+    if (output.updates) taken[*output.updates] = true;
+  auto value = values.begin();
+  for (size_t i = 0; i < bound.size(); ++i) {
+    if (bound[i].valid()) continue;
+    if (taken[i]) arguments[i] = Array::from_host(*value, executable.device());
+    ++value;
   }
+  for (const Array& argument : arguments) argument.wait();
 }
 
 }  // namespace braze::tool

@@ -461,7 +461,93 @@ Value* Translator::load_element(Access& access, uint64_t fill, int64_t i) {
                 : value;
   }
   if (stride == 1) return load_vector(access, fill, i);
+  if (const auto axis = transposed_axis(access)) return load_transposed(access, fill, *axis, i);
   return load_lanes(access, fill, i);
+}
+
+// The axis of a load whose elements lie together in memory where lanes do not, so that vectors can
+// be loaded along it and transposed.
+std::optional<size_t> Translator::transposed_axis(const Access& access) const {
+  constexpr int32_t kLeastLanes = 4;
+  const int32_t lanes = access.type.lanes;
+  if (!access.address || access.tail || access.mask || lanes < kLeastLanes ||
+      !llvm::isPowerOf2_32(static_cast<uint32_t>(lanes)))
+    return {};
+  // Guards say how many rows or how many elements of a row there are.
+  const auto fits = [&](const Access::Part& part, size_t d) {
+    if (!part.rest || part.diff->lane < -1 || part.diff->lane > 0) return false;
+    const int64_t along = part.diff->axes[d];
+    return along == 0 || (along == -1 && has_masked_access(access.type.dtype));
+  };
+  for (size_t d = 0; d < access.type.extents.size(); ++d)
+    if (access.address->axes[d] == 1 && access.address->strides[d].is_constant(0) &&
+        access.type.extents[d] % lanes == 0 &&
+        std::ranges::all_of(access.parts, [&](const auto& part) { return fits(part, d); }))
+      return d;
+  return {};
+}
+
+// Element i, from a square: as many elements as there are lanes, along the axis.
+Value* Translator::load_transposed(Access& access, uint64_t fill, size_t axis, int64_t i) {
+  const ValueType& type = access.type;
+  std::vector<int64_t> first = unflatten(i, type.extents);
+  const int64_t number = first[axis] % type.lanes;
+  first[axis] -= number;
+  std::vector<Value*>& square = access.squares[first];
+  if (square.empty()) {
+    for (int32_t l = 0; l < type.lanes; ++l)
+      square.push_back(load_row(access, fill, axis, first, l));
+    transpose(square);
+  }
+  return square[static_cast<size_t>(number)];
+}
+
+// One lane of the elements from `first` along the axis, as a vector.
+Value* Translator::load_row(Access& access, uint64_t fill, size_t axis,
+                            const std::vector<int64_t>& first, int32_t lane) {
+  const ValueType& type = access.type;
+  Value *condition = nullptr, *mask = nullptr;
+  const auto add = [&](Value*& all, Value* holds) { all = all ? b_.CreateAnd(all, holds) : holds; };
+  for (const Access::Part& part : access.parts) {
+    const int64_t offset = part.diff->offset(first) + part.diff->lane * lane;
+    if (part.diff->axes[axis] == 0) {
+      add(condition, exceeds(part.rest, -offset));
+    } else {
+      Value* count = splat(b_.CreateAdd(fit(part.rest, b_.getInt64Ty()), i64(offset)), type.lanes);
+      add(mask, b_.CreateICmpSGT(count, lane_numbers(b_.getInt64Ty(), type.lanes, 0)));
+    }
+  }
+  Value* at = address(access, flatten(first, type.extents), lane);
+  if (condition) at = b_.CreateSelect(condition, at, fill_address(type, fill));
+  llvm::Type* memory = memory_type(context_, type.dtype, type.lanes);
+  llvm::Instruction* load;
+  if (mask)
+    load = b_.CreateMaskedLoad(
+        memory, at, element_alignment(access), mask,
+        to_memory(literal(context_, type.dtype, fill, type.lanes), type.dtype, type.lanes));
+  else
+    load = b_.CreateAlignedLoad(memory, at, element_alignment(access));
+  annotate(load, access.memory);
+  return from_memory(load, type.dtype);
+}
+
+// Transposes a square of vectors. Each of log2(n) rounds interleaves the vectors of the first half
+// with those of the second half, which moves the highest bit of a vector's number behind the lowest
+// bit of the lane's.
+void Translator::transpose(std::vector<Value*>& square) {
+  const size_t n = square.size();
+  std::vector<int> low(n), high(n);
+  for (size_t l = 0; l < n; ++l) {
+    low[l] = static_cast<int>(l / 2 + l % 2 * n);
+    high[l] = static_cast<int>(low[l] + n / 2);
+  }
+  for (size_t round = 1; round < n; round *= 2) {
+    std::vector<Value*> next;
+    for (size_t k = 0; k < n / 2; ++k)
+      for (const auto& lanes : {low, high})
+        next.push_back(b_.CreateShuffleVector(square[k], square[k + n / 2], lanes));
+    square = std::move(next);
+  }
 }
 
 Value* Translator::load_scalar(Access& access, uint64_t fill, Value* at, Value* condition) {

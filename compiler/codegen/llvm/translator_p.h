@@ -104,7 +104,8 @@ class Translator {
     std::optional<Affine> address;                // in elements
     Value* base = nullptr;                        // address.rest, as a pointer
     std::map<std::vector<int64_t>, Value*> rows;  // base plus the strides' part, by position
-    struct Part {                                 // of the guard: diff > 0
+    std::map<std::vector<int64_t>, std::vector<Value*>> squares;  // transposed, by first position
+    struct Part {                                                 // of the guard: diff > 0
       IndexComparison comparison;
       std::optional<Affine> diff;
       Value* rest = nullptr;
@@ -308,6 +309,11 @@ class Translator {
   Value* load_vector(Access& access, uint64_t fill, int64_t i);
   Value* lane_condition(const Access& access, Value* condition, Value* mask, int32_t lane);
   Value* load_lanes(Access& access, uint64_t fill, int64_t i);
+  std::optional<size_t> transposed_axis(const Access& access) const;
+  Value* load_transposed(Access& access, uint64_t fill, size_t axis, int64_t i);
+  Value* load_row(Access& access, uint64_t fill, size_t axis, const std::vector<int64_t>& first,
+                  int32_t lane);
+  void transpose(std::vector<Value*>& square);
   void emit_store(const StoreOp& op);
   void store_element(Access& access, Value* value, int64_t i);
   void store_past_caches(const Access& access, Value* bits, Value* at);

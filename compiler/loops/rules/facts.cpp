@@ -179,6 +179,26 @@ size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& acces
   return best;
 }
 
+std::optional<std::set<int64_t>> boundaries_along(const LoopTree& tree, size_t axis) {
+  const LoopAxis& along = tree.axes[axis];
+  std::optional<std::set<int64_t>> out(std::in_place);
+  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
+    for (const LoopStep& s : task.body.steps)
+      for (const RangeCondition& c : s.conditions) {
+        if (!c.value.uses(along.name)) continue;
+        for (const Expr& end : {c.min, c.limit}) {
+          const auto boundary = (end - c.value + along.index()).as_constant();
+          if (!boundary) {
+            out.reset();
+          } else if (out && *boundary > 0 && proves_less(*boundary, along.extent) == true) {
+            out->insert(*boundary);
+          }
+        }
+      }
+  });
+  return out;
+}
+
 int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& axis) {
   constexpr int64_t kAccessBytes = 16;
   int64_t vector = kAccessBytes / 2;

@@ -1,6 +1,7 @@
 // facts.h — facts about a tree that the rules use.
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "compiler/loops/tree.h"
@@ -52,6 +53,10 @@ std::optional<std::vector<size_t>> nest_axes(const LoopTree& tree);
 /// together in memory, as for the threads of a warp.
 size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
                       const std::vector<size_t>& axes, int64_t lanes, bool any_order = false);
+
+/// The indices of the axis, above 0, at which conditions of steps begin to hold or cease to.
+/// Nothing if some of them depend on more than the axis.
+std::optional<std::set<int64_t>> boundaries_along(const LoopTree& tree, size_t axis);
 
 /// How many neighbours along the axis one thread should access together: as many as 16 bytes hold
 /// and the alignment of all contiguous accesses allows.

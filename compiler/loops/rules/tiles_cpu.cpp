@@ -17,8 +17,10 @@ constexpr int64_t kMostExtent = int64_t{1} << 50;
 // loads than this.
 constexpr int64_t kMostLoadsOfLanes = 1024;
 // If neighbours across the lanes share memory lines, a task takes this many indices across and
-// along the lanes.
+// along the lanes, in squares of vectors, which are loaded along memory and transposed.
 constexpr int64_t kSquare = 64;
+// Each boundary at which a loop is cut adds two copies of its body.
+constexpr size_t kMostBoundaries = 2;
 
 }  // namespace
 
@@ -47,12 +49,14 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
       std::clamp(static_cast<int64_t>(kTaskOperations / work), kLeastElements, kMostElements);
   elements = std::max<int64_t>(std::min(elements, total / std::max(target.cores, 1)), tile);
   std::vector<int64_t> block(tree.axes.size(), 1);
-  const auto tiles = [&](int64_t n) { return (n + tile - 1) / tile; };
-  block[lane] = std::min(tiles(elements), tiles(extent)) * tile;
   std::optional<size_t> across;
   for (const TreeAccess& access : touched)
     for (const size_t axis : axes)
       if (axis != lane && access.stride(tree.axes[axis]) == 1) across = axis;
+  const bool squares = across && planned_extent(tree, *across) >= lanes;
+  if (squares) tile = std::min(tile, lanes);
+  const auto tiles = [&](int64_t n) { return (n + tile - 1) / tile; };
+  block[lane] = std::min(tiles(elements), tiles(extent)) * tile;
   if (across) {
     block[lane] = std::min(block[lane], std::max(tile, kSquare));
     block[*across] = std::min(kSquare, planned_extent(tree, *across));
@@ -82,19 +86,39 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
   for (size_t i = 1; i < outer.size(); ++i) out.take(TupleStep{{outer[0]}, {outer[i]}});
   if (!outer.empty()) out.take(OnStep{{outer[0]}, Machine::Grid});
 
-  // Whole vectors need no masks.
-  LoopName walk{name(lane), cut[lane] ? 2 : 1};
-  const Expr end = tree.axes[lane].extent;
-  if (cut[lane] && block[lane] == tile) {
-    out.take(WholeStep{walk});
-    walk.number = 1;
-  } else {
-    out.take(SplitStep{walk, tile, !cut[lane] && end.range().max <= tile});
-    const bool one = !cut[lane] && end.is_constant(tile);
-    out.take(WholeStep{{walk.axis, walk.number + (one ? 0 : 1)}});
+  // The loops over a tile stand inside those that walk from tile to tile.
+  std::vector<size_t> tiled = {lane};
+  if (squares) tiled.insert(*across < lane ? tiled.begin() : tiled.end(), *across);
+  std::vector<LoopName> walks, wholes;
+  for (const size_t axis : tiled) {
+    const Expr& end = tree.axes[axis].extent;
+    LoopName walk{name(axis), cut[axis] ? 2 : 1}, whole = walk;
+    if (cut[axis] && block[axis] == tile) {
+      walk.number = 1;
+    } else {
+      out.take(SplitStep{walk, tile, !cut[axis] && end.range().max <= tile});
+      if (cut[axis] || !end.is_constant(tile)) ++whole.number;
+    }
+    if (!wholes.empty() && walk.number + 1 == whole.number && (walk.number == 2 || !cut[axis]))
+      out.take(ReorderStep{wholes[0], walk});
+    walks.push_back(walk);
+    wholes.push_back(whole);
   }
-  if (!end.is_multiple_of(tile) && end.range().max > tile)
-    out.take(PartStep{walk, {tree.axes[lane].index(), IndexComparison::Kind::Lt, end}});
+  for (const LoopName& loop : wholes) out.take(WholeStep{loop});
+
+  // Whole vectors need no masks.
+  for (size_t n = 0; n < tiled.size(); ++n) {
+    const LoopAxis& axis = out.tree.axes[tiled[n]];
+    if (!axis.extent.is_multiple_of(tile) && axis.extent.range().max > tile)
+      out.take(PartStep{walks[n], {axis.index(), IndexComparison::Kind::Lt, axis.extent}});
+  }
+  // What is joined or padded is another load on each side of a boundary.
+  const auto boundaries = boundaries_along(out.tree, lane);
+  const LoopAxis& along = out.tree.axes[lane];
+  if (along.extent.is_multiple_of(tile) && boundaries && boundaries->size() <= kMostBoundaries)
+    for (const int64_t boundary : *boundaries)
+      out.try_take(PartStep{walks[std::ranges::find(tiled, lane) - tiled.begin()],
+                            {along.index(), IndexComparison::Kind::Ge, boundary}});
 }
 
 }  // namespace braze

@@ -66,19 +66,11 @@ struct BlockTile {
 // value: what is padded or joined is computed in another way in each part. 1 if the axis has no
 // such parts.
 int64_t count_parts(const LoopTree& tree, size_t axis) {
+  const auto boundaries = boundaries_along(tree, axis);
+  if (!boundaries) return 1;
   const int64_t extent = planned_extent(tree, axis);
   int64_t part = extent;
-  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
-    for (const LoopStep& s : task.body.steps)
-      for (const RangeCondition& c : s.conditions) {
-        const Expr& index = tree.axes[axis].index();
-        if (!c.value.uses(tree.axes[axis].name)) continue;
-        for (const Expr& end : {c.min, c.limit}) {
-          const auto boundary = (end - c.value + index).as_constant();
-          part = boundary ? std::gcd(part, *boundary) : 1;
-        }
-      }
-  });
+  for (const int64_t boundary : *boundaries) part = std::gcd(part, boundary);
   return extent / std::max<int64_t>(part, 1);
 }
 
@@ -146,12 +138,13 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
   // If there is enough work, a thread has two vectors in flight.
   if (total / (2 * used * out.vector) >= kBlocksPerCore * target.cores) {
     // A warp whose lanes are in two parts of a row would compute both for all its elements.
-    constexpr int64_t kParts = 2, kLeastThreads = 4;
-    if (out.tile == extent && out.rows > 1 && count_parts(tree, lane) == kParts &&
-        out.along >= kParts * kLeastThreads &&
-        planned_extent(tree, *out.other) >= kParts * out.rows) {
-      out.along /= kParts;
-      out.rows = out.across *= kParts;
+    constexpr int64_t kMostParts = 4, kLeastThreads = 4;
+    const int64_t parts = count_parts(tree, lane);
+    if (out.tile == extent && out.rows > 1 && parts > 1 && parts <= kMostParts &&
+        std::has_single_bit(static_cast<uint64_t>(parts)) && out.along >= parts * kLeastThreads &&
+        planned_extent(tree, *out.other) >= parts * out.rows) {
+      out.along /= parts;
+      out.rows = out.across *= parts;
     } else if (extent >= 2 * out.tile)
       out.tile *= 2;
     else if (out.rows > 1 && planned_extent(tree, *out.other) >= 2 * out.rows)
