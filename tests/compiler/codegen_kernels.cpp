@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ir/values/half.h"
+#include "tests/compiler/guarded.h"
 #include "tests/compiler/kernel_runner.h"
 
 namespace braze::test {
@@ -55,7 +56,7 @@ std::vector<float> ramp(size_t n, float from = 1) {
   return out;
 }
 
-class Images : public testing::TestWithParam<std::string_view> {};
+class Images : public ::testing::TestWithParam<std::string_view> {};
 
 // y = x where j < n, with bytes behind both ends that must stay.
 TEST_P(Images, TailsOfEveryLength) {
@@ -86,6 +87,59 @@ TEST_P(Images, TailsOfEveryLength) {
         }
       }
     }
+}
+
+// Rows that lie along the elements of a tile are loaded as vectors and transposed: whole, with
+// fewer rows than lanes, and with fewer elements. Nothing is read behind the last row.
+TEST_P(Images, TransposedLoads) {
+  constexpr int64_t kRowElements = 37, kElements = 32;
+  for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::I8, DType::Bool})
+    for (int32_t lanes : {4, 8, 16})
+      for (const std::string guarded : {"", "lanes", "elements", "both"}) {
+        Draft d;
+        const MemoryId x = d.in(dtype), y = d.out(dtype);
+        const Expr e = position_symbol('e', 0, kElements), lane = lane_symbol(lanes);
+        Guard guard;
+        if (guarded == "lanes" || guarded == "both")
+          guard.condition.push_back({lane, Kind::Lt, d.n});
+        if (guarded == "elements" || guarded == "both")
+          guard.condition.push_back({e, Kind::Lt, d.n * Expr(2)});
+        d.b.store(
+            d.b.load(x, {lane * Expr(kRowElements) + e}, {dtype, lanes, {kElements}}, guard, 1), y,
+            {e * Expr(lanes) + lane});
+        d.finish();
+        KernelRunner runner(d.kernel, GetParam());
+        const size_t bytes = size_of(dtype);
+        uint64_t fill = 1;
+        for (int64_t n = 0; n <= 20; ++n) {
+          const int64_t rows =
+              guarded == "lanes" || guarded == "both" ? std::min<int64_t>(n, lanes) : lanes;
+          const int64_t columns = guarded == "elements" || guarded == "both"
+                                      ? std::min<int64_t>(2 * n, kElements)
+                                      : kElements;
+          std::vector<uint8_t> values(static_cast<size_t>(lanes * kRowElements) * bytes);
+          for (size_t i = 0; i < values.size(); ++i)
+            values[i] = static_cast<uint8_t>(dtype == DType::Bool ? i % 3 == 0 : i * 7 + i / 256);
+          // The last element that exists ends at a page that cannot be read.
+          const int64_t used = rows > 0 && columns > 0 ? (rows - 1) * kRowElements + columns : 0;
+          const size_t used_bytes = static_cast<size_t>(used) * bytes;
+          const testing::GuardedMemory memory(used_bytes, testing::Guard::Behind);
+          std::byte* const from = memory.data() + (64 - used_bytes % 64) % 64;
+          std::memcpy(from, values.data(), used_bytes);
+          std::vector<uint8_t> to(static_cast<size_t>(lanes * kElements) * bytes);
+          runner.run({from, to.data()}, {n});
+          for (int64_t k = 0; k < kElements; ++k)
+            for (int64_t l = 0; l < lanes; ++l) {
+              const auto at = static_cast<size_t>(l * kRowElements + k) * bytes;
+              const uint8_t* const want =
+                  l < rows && k < columns ? &values[at] : reinterpret_cast<const uint8_t*>(&fill);
+              ASSERT_EQ(0,
+                        std::memcmp(&to[static_cast<size_t>(k * lanes + l) * bytes], want, bytes))
+                  << name(dtype) << " lanes " << lanes << " guard " << guarded << " n " << n
+                  << " element " << k << " lane " << l;
+            }
+        }
+      }
 }
 
 TEST_P(Images, MaskedLoadsFill) {
@@ -640,10 +694,10 @@ TEST(Codegen, RefusesOtherTargets) {
   Draft d;
   d.finish();
   EXPECT_THAT([&] { generate_image(d.kernel, target("interpreter")); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("codegen-target")));
+              ::testing::ThrowsMessage<Error>(::testing::HasSubstr("codegen-target")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Images, testing::ValuesIn(host_targets()), [](const auto& i) {
+INSTANTIATE_TEST_SUITE_P(Targets, Images, ::testing::ValuesIn(host_targets()), [](const auto& i) {
   return std::string(i.param.substr(i.param.size() - 2));
 });
 

@@ -267,6 +267,57 @@ TEST(Contractions, FactorsAreReadAsTheLargeArraysLie) {
   EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "cpu"));
 }
 
+// A permutation takes squares of vectors, whose loads run along memory; at the ends of axes they
+// are masked.
+TEST(Squares, OfPermutations) {
+  for (const auto& [dtype, rows, columns] :
+       std::vector<std::tuple<const char*, int, int>>{{"f32", 64, 64},
+                                                      {"f32", 33, 100},
+                                                      {"f32", 16, 1000},
+                                                      {"f32", 500, 17},
+                                                      {"f32", 40, 9},
+                                                      {"f32", 15, 40},
+                                                      {"bf16", 70, 90},
+                                                      {"f64", 40, 72},
+                                                      {"i8", 65, 130},
+                                                      {"bool", 48, 50}}) {
+    const Graph graph = parse(fmt::format(R"(graph @main(%x: {0}[3, {1}, {2}]) {{
+  %y = transpose %x {{permutation: [0, 2, 1]}} : {0}[3, {2}, {1}]
+  return %y
+}})",
+                                          dtype, rows, columns));
+    const std::string kernel = phase_text(graph, find_target("x86-64-v4").value(), "kernel");
+    const bool squares = columns >= 16;
+    EXPECT_EQ(kernel.find("*lane + e0") != std::string::npos, squares) << kernel;
+    for (const char* device : {"cpu", "sim:x86-64-v3"})
+      EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), Device(device)));
+  }
+}
+
+// A loop over what is joined or padded is cut around the boundary; elsewhere nothing is masked.
+TEST(Boundaries, OfJoinedAndPaddedParts) {
+  for (const char* text : {R"(graph @main(%x: f32[40, 512]) {
+  %a = slice %x {starts: [0, 495], limits: [40, 512], strides: [1, 1]} : f32[40, 17]
+  %b = slice %x {starts: [0, 0], limits: [40, 495], strides: [1, 1]} : f32[40, 495]
+  %y = concat %a, %b {axis: 1} : f32[40, 512]
+  return %y
+})",
+                           R"(graph @main(%x: f32[40, 310], %v: f32[]) {
+  %y = pad %x, %v {low: [0, 1], high: [0, 9], interior: [0, 0]} : f32[40, 320]
+  return %y
+})",
+                           R"(graph @main(%x: f32[40, 128], %z: f32[40, 384]) {
+  %y = concat %x, %z {axis: 1} : f32[40, 512]
+  return %y
+})"}) {
+    const Graph graph = parse(text);
+    const std::string kernel = phase_text(graph, find_target("x86-64-v4").value(), "kernel");
+    EXPECT_NE(kernel.find("part "), std::string::npos) << kernel;
+    for (const char* device : {"cpu", "sim:x86-64-v3"})
+      EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), Device(device)));
+  }
+}
+
 // Heads that are merged lie along what is summed, in runs.
 TEST(Contractions, FactorsAreReadAlongRuns) {
   const Graph graph = parse(R"(graph @main(%x: f32[3, 196, 32], %w: f32[64, 96]) {
