@@ -309,8 +309,8 @@ Expr TreeEmitter::turns_of(const Loop& loop, size_t level) {
     return ceildiv(extent, turn);
   }
   const auto [low, high] = bounds_of(loop);
-  // The end of a turn is greater than 0. The part of a turn beyond the ends of tensors is masked.
-  if (ends_with_turn(loop)) return ceildiv(high, turn);
+  // The end of a turn is greater than 0. Copies mask what lies beyond the ends of tensors.
+  if (tree_.roles && ends_with_turn(loop)) return ceildiv(high, turn);
   return max(0, ceildiv(min(high, tree_.axes[axis].extent) - low, turn));
 }
 
@@ -531,7 +531,7 @@ void TreeEmitter::stream(const Loop& loop) {
                 .low = axes_[axis].begin,
                 .high = axes_[axis].end.value_or(tree_.axes[axis].extent),
                 .turns = turns_of(loop, 0),
-                .nonempty = ends_with_turn(loop),
+                .nonempty = tree_.roles && ends_with_turn(loop),
                 .by_axis = !tree_.roles && !loop.down && loop.ring == 0,
                 .carried = {}};
   for (size_t i = 1; i < loop.levels.size(); ++i) stream.turns *= turns_of(loop, i);
@@ -872,9 +872,7 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
         task.location,
         "an arg-reduction must be in a plain program, and only tasks after its loop can read it");
   TaskTile tile = tile_of(axes_of(task), inside);
-  // A dot without a unit is summed like a fold of products.
-  const bool summed_dot = task.kind == LoopTask::Kind::Dot && task.unit == Unit::None &&
-                          !tree_.roles && !positions(task.over, tile).empty();
+  const bool summed_dot = task.kind == LoopTask::Kind::Dot && is_summed_as_fold(task, inside);
   const bool folds = is_arg || task.kind == LoopTask::Kind::Fold || summed_dot;
   const bool unfolded = folds && (!running || parted) && !tree_.roles;
   if (parted) parted_.insert(task.target);

@@ -212,6 +212,7 @@ class TreeEmitter {
   ValueOperand read(const LoopStep& s, const TaskTile& tile);
   /// A bool: whether a running value has seen no element yet. Null if bodies need not know, because
   /// the value has no identity, or has the identity 0.
+  Tile tile_now(ValueId value, const TaskTile& own) const;
   ValueId seen_nothing(size_t value, ValueId running);
   ValueId guarded(size_t value, ValueId running);
   ValueId read_tile(const Tile& from, const LoopStep& s, const TaskTile& tile);
@@ -235,6 +236,7 @@ class TreeEmitter {
                        uint64_t nothing);
   /// The dtype in which a state is computed: that of the body, or f32 for 16-bit floats.
   static DType state_dtype(const LoopTask& task) { return compute_type(body_dtype(task)); }
+  ValueOperand factor_of(const LoopTask& task, size_t n, const TaskTile& tile);
   std::vector<ValueOperand> factors_of(const LoopTask& task, const TaskTile& tile);
   void fold(const LoopTask& task);
   std::optional<ValueId> product_added(const LoopTask& task, ValueId state);
@@ -356,6 +358,10 @@ class TreeEmitter {
   void copy(const Stream& stream, const Ring& ring, const Expr& number);
   void multiply_matrices(const LoopTask& task);
   std::set<size_t> axes_of_result(const LoopTask& task, size_t factor) const;
+  bool is_outer_product(const LoopTask& task, const AxesNow& axes) const;
+  bool is_summed_as_fold(const LoopTask& task, const AxesNow& axes) const;
+  std::map<size_t, OnChip> buffered_factors(const LoopTask& task);
+  ValueId read_factor(const LoopTask& task, size_t n, const OnChip& from, const TaskTile& tile);
   std::optional<ValueId> part_of_steps(const OnChip& from, const LoopStep& s, const TaskTile& tile);
 
   // --- Tasks that run ahead (emit_ahead.cpp)

@@ -468,11 +468,8 @@ ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
     return rounded(read_chip(chip->second, s, tile), s.dtype);
   settle(s.source);
   if (running) {
-    const TaskTile& own = state_tiles_.at(s.source);
-    std::vector<Expr> begin;
-    for (const size_t axis : own.dims) begin.push_back(axis == kNone ? Expr(0) : axes_[axis].begin);
     const ValueId value = s.before ? before_.at(s.source) : guarded(s.source, state->second);
-    return rounded(read_tile({value, own.dims, begin, own.digits}, s, tile),
+    return rounded(read_tile(tile_now(value, state_tiles_.at(s.source)), s, tile),
                    tree_.values[s.source].dtype);
   }
   const auto found = tiles_of_.find(s.source);
@@ -489,6 +486,13 @@ ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
   const auto [kept, added] = rounded_.try_emplace({out, dtype});
   if (added) kept->second = rounded(out, dtype);
   return kept->second;
+}
+
+// A value with the dimensions of a task, in the present turns.
+TreeEmitter::Tile TreeEmitter::tile_now(ValueId value, const TaskTile& own) const {
+  std::vector<Expr> begin;
+  for (const size_t axis : own.dims) begin.push_back(axis == kNone ? Expr(0) : axes_[axis].begin);
+  return {value, own.dims, begin, own.digits};
 }
 
 ValueId TreeEmitter::seen_nothing(size_t value, ValueId running) {
@@ -642,10 +646,12 @@ ValueId TreeEmitter::rescaled(const LoopTask& task, ValueId state, const TaskTil
   const ValueOperand zero = ValueOperand::literal(body_dtype(task), 0);
   for (const LoopStep& s : task.rescale->steps) {
     if (s.kind != LoopStep::Kind::Read || !s.before) continue;
-    const ValueId before =
-        rescaling_ == Rescaling::InTurn ? before_.at(s.source) : parts_.at(s.source).value;
-    const ValueId nothing = seen_nothing(s.source, before);
-    if (nothing) ratio = builder_.row(ElementwiseOp::select, {nothing, zero, ratio});
+    Tile before = rescaling_ == Rescaling::InTurn
+                      ? tile_now(before_.at(s.source), state_tiles_.at(s.source))
+                      : parts_.at(s.source);
+    before.value = seen_nothing(s.source, before.value);
+    if (before.value)
+      ratio = builder_.row(ElementwiseOp::select, {read_tile(before, s, tile), zero, ratio});
   }
   return builder_.row(ElementwiseOp::mul, {state, ratio});
 }
@@ -664,10 +670,12 @@ ValueId TreeEmitter::last_rescale(const LoopTask& task, ValueId state, const Tas
   const DType dtype = body_dtype(task);
   for (const LoopStep& s : task.rescale->steps) {
     if (s.kind != LoopStep::Kind::Read || !s.before) continue;
-    const ValueId nothing = seen_nothing(s.source, tiles_of_.at(s.source).value);
-    if (!nothing) continue;
+    Tile total = tiles_of_.at(s.source);
+    total.value = seen_nothing(s.source, total.value);
+    if (!total.value) continue;
     const ValueOperand one = ValueOperand::literal(dtype, constant_bits(dtype, 1.0));
-    const ValueId factor = builder_.row(ElementwiseOp::select, {nothing, ratio, one});
+    const ValueId factor =
+        builder_.row(ElementwiseOp::select, {read_tile(total, s, tile), ratio, one});
     state = builder_.row(ElementwiseOp::mul, {state, factor});
   }
   return state;
@@ -707,15 +715,25 @@ std::vector<int64_t> TreeEmitter::folded_in_turn(const LoopTask& task, const Tas
   return out;
 }
 
-// The factors of a dot, in the dtype in which it computes.
+// A factor of a dot, in the dtype in which it computes.
+ValueOperand TreeEmitter::factor_of(const LoopTask& task, size_t n, const TaskTile& tile) {
+  ValueOperand operand = body(task.body, task.body.results[n], tile);
+  if (operand.is_literal()) operand = full(operand, tile, operand.dtype);
+  return rounded(operand.value, body_dtype(task));
+}
+
 std::vector<ValueOperand> TreeEmitter::factors_of(const LoopTask& task, const TaskTile& tile) {
   std::vector<ValueOperand> out;
-  for (const uint32_t factor : task.body.results) {
-    ValueOperand operand = body(task.body, factor, tile);
-    if (operand.is_literal()) operand = full(operand, tile, operand.dtype);
-    out.emplace_back(rounded(operand.value, body_dtype(task)));
-  }
+  for (size_t n = 0; n < task.body.results.size(); ++n) out.push_back(factor_of(task, n, tile));
   return out;
+}
+
+ValueId TreeEmitter::read_factor(const LoopTask& task, size_t n, const OnChip& from,
+                                 const TaskTile& tile) {
+  std::vector<Expr> at;
+  for (const size_t axis : axes_of_result(task, n)) at.push_back(tile.index.at(name_of(axis)));
+  at = place_in_buffer(from, at);
+  return builder_.load(from.memory, at, type_along(at, tile, code_[from.memory].dtype));
 }
 
 // A fold in registers is one number along axes on which its terms do not depend.
@@ -783,13 +801,63 @@ void TreeEmitter::drop(TaskTile& tile, const std::vector<int64_t>& dims) {
   }
 }
 
+// Whether the tile of products would be larger than the factors and the sums: each factor has rows
+// that the other one does not have.
+bool TreeEmitter::is_outer_product(const LoopTask& task, const AxesNow& axes) const {
+  if (task.body.results.size() != 2 || task.over.size() != 1) return false;
+  const auto has_own_rows = [&](size_t factor) {
+    const auto own = axes_of_result(task, factor), other = axes_of_result(task, 1 - factor);
+    return std::ranges::any_of(
+        own, [&](size_t axis) { return !other.contains(axis) && extent_of(axis, axes) > 1; });
+  };
+  return has_own_rows(0) && has_own_rows(1);
+}
+
+// Whether a dot without a unit sums a tile of products, as a fold does.
+bool TreeEmitter::is_summed_as_fold(const LoopTask& task, const AxesNow& axes) const {
+  return task.unit == Unit::None && !tree_.roles &&
+         !positions(task.over, tile_of(axes_of(task), axes)).empty() &&
+         (code_.warps > 0 || !is_outer_product(task, axes));
+}
+
+// The factors of a dot whose vectors run along the summed axis, in buffers: those that do not run
+// along the last axis of the sums. A loop over the summed axis reads their elements there.
+std::map<size_t, TreeEmitter::OnChip> TreeEmitter::buffered_factors(const LoopTask& task) {
+  std::map<size_t, OnChip> out;
+  const size_t lanes = tree_.values[task.target].axes.back();
+  for (size_t n = 0; n < task.body.results.size(); ++n) {
+    const std::set<size_t> axes = axes_of_result(task, n);
+    const auto is_long = [&](size_t axis) { return extent_of(axis, axes_) > 1; };
+    if (axes.contains(lanes) || std::ranges::none_of(task.over, is_long)) continue;
+    const TaskTile tile = tile_of({axes.begin(), axes.end()}, axes_);
+    OnChip chip{.memory = {}, .item = {}, .begin = {}, .extents = {}};
+    std::vector<Expr> at;
+    for (const size_t axis : axes) {
+      chip.extents.push_back(extent_of(axis, axes_));
+      chip.begin.push_back(axes_[axis].begin);
+      at.push_back(tile.index.at(name_of(axis)));
+    }
+    const DType dtype = body_dtype(task);
+    const ValueId value =
+        rounded(full(body(task.body, task.body.results[n], tile), tile, dtype), dtype);
+    std::vector<int64_t> extents;
+    for (const int64_t extent : chip.extents)
+      if (extent > 1) extents.push_back(extent);
+    chip.memory = builder_.buffer("factor", dtype, extents);
+    builder_.store(value, chip.memory, place_in_buffer(chip, at));
+    out.emplace(n, std::move(chip));
+  }
+  return out;
+}
+
 // A dot on vector units: a loop over the summed axes, with one `fma` of [m, 1] and [1, n] tiles.
-// Without a unit, a tile of products is summed as a fold is.
+// Without a unit, a tile of products is summed as a fold is if it is not larger than the factors.
 void TreeEmitter::dot(const LoopTask& task) {
-  if (task.unit == Unit::None && !tree_.roles &&
-      !positions(task.over, tile_of(axes_of(task), axes_)).empty())
-    return fold(task);
+  constexpr int64_t kUnrolledTurns = 4;
+  if (is_summed_as_fold(task, axes_)) return fold(task);
   if (task.unit == Unit::Mma) return multiply_matrices(task);
+  std::map<size_t, OnChip> buffered;
+  if (task.unit == Unit::None && !tree_.roles) buffered = buffered_factors(task);
   const DType dtype = body_dtype(task);
   const auto& own = tree_.values[task.target].axes;
   const TaskTile all = tile_of(own, axes_);
@@ -800,7 +868,11 @@ void TreeEmitter::dot(const LoopTask& task) {
   const std::function<ValueId(size_t, ValueId)> summed = [&](size_t n, ValueId sum) -> ValueId {
     if (n == task.over.size()) {
       const TaskTile tile = tile_of(own, axes_);
-      std::vector<ValueOperand> operands = factors_of(task, tile);
+      std::vector<ValueOperand> operands;
+      for (size_t f = 0; f < task.body.results.size(); ++f)
+        operands.push_back(buffered.contains(f)
+                               ? ValueOperand(read_factor(task, f, buffered.at(f), tile))
+                               : factor_of(task, f, tile));
       if (!is_floating(dtype))
         return builder_.row(ElementwiseOp::add,
                             {sum, builder_.row(ElementwiseOp::mul, std::move(operands))});
@@ -828,7 +900,8 @@ void TreeEmitter::dot(const LoopTask& task) {
           ValueId out;
           in_turn({axis, 1}, begin + index, false, [&] { out = summed(n + 1, carried[0]); });
           return std::vector<ValueOperand>{out};
-        })[0];
+        },
+        buffered.empty() ? 1 : kUnrolledTurns)[0];
   };
   const ValueId sum = summed(0, state);
   if (states_.contains(task.target))

@@ -92,6 +92,28 @@ TEST(Graphs, CascadesOfDotsAreOneKernel) {
   }
 }
 
+// On CPUs most of them are one kernel, in f32 all with many rows.
+TEST(Graphs, CascadesOfDotsOnCpus) {
+  CompileOptions options = verifying();
+  options.by_cost = false;
+  size_t ones = 0;
+  for (const GraphCase& given : cases("cascades.braze"))
+    for (const bool wide : {false, true}) {
+      if (given.kernels > 1) continue;
+      std::string text(given.text);
+      for (size_t at = 0; wide && (at = text.find("bf16[")) != std::string::npos;)
+        text.replace(at, 4, "f32");
+      const Graph graph = parse_graph(text, "cascades.braze");
+      SCOPED_TRACE(text);
+      const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
+      for (const char* device : {"cpu", "sim:x86-64-v3"})
+        EXPECT_TRUE(testing::agrees(graph, inputs, Device(device), options)) << device;
+      const auto program = testing::compile_for(Device("sim:x86-64-v4"), graph, options);
+      ones += program->launches.size() == 1;
+    }
+  EXPECT_GE(ones, 17u);
+}
+
 // A product of a matrix and what windows of images show: image and tap i are `stride * o +
 // dilation * i - low`.
 struct Windows {

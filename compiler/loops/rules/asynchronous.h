@@ -1,4 +1,4 @@
-// asynchronous.h — what the rules for dots on asynchronous matrix units (products.cpp, dots.cpp)
+// asynchronous.h — what the rules for dots on asynchronous matrix units (products.cpp, cascades_gpu.cpp)
 // share: their figures, and whether bulk copies can fetch a factor.
 #pragma once
 

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "compiler/loops/rules/factored_sums.h"
+#include "compiler/loops/rules/panels_cpu.h"
 #include "compiler/loops/rules/summed_nest.h"
 
 namespace braze {
@@ -188,30 +189,6 @@ struct Names {
   std::string rows, lanes;
 };
 
-const LoopAxis& axis_of(const Scheduled& out, const std::string& name) {
-  return out.tree.axes[*find_axis(out.tree, name)];
-}
-
-// The first loop over the axis for which `wanted` holds.
-std::optional<LoopName> loop_over(const LoopTree& tree, const std::string& axis,
-                                  const std::function<bool(const Loop&)>& wanted) {
-  for (LoopName name{axis}; const auto place = find_loop(tree, name); ++name.number)
-    if (wanted(loop_at(tree, *place))) return name;
-  return std::nullopt;
-}
-
-bool has_sums(const Loop& loop) {
-  bool out = false;
-  for_each_task(loop.body, [&](const LoopTask& task, const auto&) { out |= task.has_state(); });
-  return out;
-}
-
-LoopName sum_loop(const Scheduled& out, const std::string& axis) {
-  return loop_over(out.tree, axis,
-                   [](const Loop& loop) { return !loop.parallel && has_sums(loop); })
-      .value();
-}
-
 // Which loops `cut` made for an axis.
 struct Levels {
   bool tasks = false, blocks = false;
@@ -233,15 +210,6 @@ Levels cut(Scheduled& out, const std::string& axis, int64_t of_task, int64_t blo
   }
   out.take(WholeStep{{axis, made.count() + 1}});
   return made;
-}
-
-void deal_out(Scheduled& out, const std::vector<LoopName>& loops) {
-  for (size_t i = 1; i < loops.size(); ++i) out.take(TupleStep{loops[0], loops[i]});
-  if (!loops.empty()) out.take(OnStep{loops[0], Machine::Grid});
-}
-
-IndexComparison before_end(const LoopAxis& axis) {
-  return {axis.index(), IndexComparison::Kind::Lt, axis.extent};
 }
 
 // Copies the factors of a tile of rows into the cache of a core: with the rows side by side if they
@@ -270,60 +238,6 @@ void stage_rows(Scheduled& out, const Names& names, const Tiling& tiling, const 
       return loop.levels[0].turn == most && loop.parts.empty();
     });
     out.take(PartStep{*copy, before_end(axis_of(out, inner))});
-  }
-}
-
-int64_t loops_before(const LoopTree& tree, const std::string& axis, size_t phase) {
-  int64_t out = 0;
-  for (size_t p = 0; p < phase; ++p)
-    visit_loops(tree.phases[p],
-                [&](const Loop& loop) { out += runs_over(loop, *find_axis(tree, axis)); });
-  return out;
-}
-
-// Packs the factors of the lanes once for all cores, in panels as wide as a block.
-void pack_lanes(Scheduled& out, const Names& names, const Tiling& tiling, const Target& target) {
-  const size_t phases = out.tree.phases.size();
-  if (!out.try_take(
-          PackStep{sum_loop(out, names.summed[0]), names.lanes, names.rows, tiling.lanes}))
-    return;
-  const std::string& inner = names.summed.back();
-  for (size_t p = 0; p + phases < out.tree.phases.size(); ++p) {
-    const auto loop = [&](const std::string& axis, int64_t number = 1) {
-      return LoopName{axis, loops_before(out.tree, axis, p) + number};
-    };
-    std::vector<std::string> grid;
-    for (const Loop* l = only_loop(out.tree.phases[p]); l; l = only_child(*l)) {
-      const std::string& axis = out.tree.axes[l->levels[0].axis].name;
-      if (std::ranges::count(names.summed, axis) == 0) grid.push_back(axis);
-    }
-    if (axis_of(out, names.lanes).extent.is_constant(tiling.lanes)) {
-      std::erase(grid, names.lanes);
-      out.take(WholeStep{loop(names.lanes)});
-    } else {
-      out.take(SplitStep{loop(names.lanes), tiling.lanes, /*padded=*/true});
-      out.take(WholeStep{loop(names.lanes, 2)});
-    }
-    // Factors that are contiguous along the summed axis are read along it, and transposed tile by
-    // tile.
-    if (tiling.lanes_across && find_loop(out.tree, loop(inner))) {
-      const Expr extent = axis_of(out, inner).extent;
-      int64_t turn = target.vector_lanes(4);
-      while (turn > 1 && turn / 2 >= extent.range().max) turn /= 2;
-      if (extent.is_constant(turn)) {
-        out.take(WholeStep{loop(inner)});
-      } else {
-        out.take(SplitStep{loop(inner), turn, /*padded=*/true});
-        out.take(WholeStep{loop(inner, 2)});
-        if (!extent.is_multiple_of(turn) && extent.range().max > turn) {
-          out.take(SerialStep{loop(inner)});
-          out.take(PartStep{loop(inner), before_end(axis_of(out, inner))});
-        }
-      }
-    }
-    std::vector<LoopName> dealt;
-    for (const std::string& axis : grid) dealt.push_back(loop(axis));
-    deal_out(out, dealt);
   }
 }
 
@@ -367,7 +281,9 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
     out.take(PartStep{lane_blocks, before_end(lane)});
   if (tiling.stage && (rows.blocks || !grid.empty()))
     stage_rows(out, names, tiling, rows.blocks ? row_blocks : grid[0], target);
-  if (tiling.pack) pack_lanes(out, names, tiling, target);
+  if (tiling.pack)
+    pack_lanes(out, names.summed, {names.lanes, names.rows, tiling.lanes, tiling.lanes_across},
+               target);
 }
 
 }  // namespace

@@ -63,8 +63,9 @@ std::optional<Refusal> tile_products(Scheduled& out, const Target& target);
 std::optional<Refusal> tile_products_for_cpu(Scheduled& out, const Target& target);
 /// products on a GPU's ordinary units and on the matrix units of warps: sums of the same form.
 std::optional<Refusal> tile_products_for_gpu(Scheduled& out, const Target& target);
-/// dots: one walk in which dots take the results of other dots as factors.
-std::optional<Refusal> tile_cascade(Scheduled& out, const Target& target);
+/// cascades: one walk in which dots take the results of other dots as factors.
+std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target);
+std::optional<Refusal> tile_cascade_for_gpu(Scheduled& out, const Target& target);
 /// Marks results that the last-level cache cannot hold until they are read, so that they bypass it.
 void mark_streaming(Scheduled& out, const Target& target);
 

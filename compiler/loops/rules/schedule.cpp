@@ -112,10 +112,11 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
         gpu ? tile_products_for_gpu(out, target) : tile_products_for_cpu(out, target);
     if (!refusal) return out;
   }
-  if (gpu && (count_dots(tree) > 1 || sums_of_dots(tree))) {
+  if (count_dots(tree) > 1 || sums_of_dots(tree)) {
     Scheduled out{tree};
-    refused = tile_cascade(out, target);
-    if (!refused) return out;
+    auto refusal = gpu ? tile_cascade_for_gpu(out, target) : tile_cascade_for_cpu(out, target);
+    if (!refusal) return out;
+    if (gpu) refused = std::move(refusal);
   }
   // Several loops that follow each other are served as walks, even if they reduce nothing.
   if (reduces(tree) || !nest_axes(tree)) {

@@ -1,12 +1,12 @@
-// dots.cpp — the rule for cascades: dots or folds that sum results of other dots. One walk over the
-// summed axis makes them, and the result of the first dots is a tile that never leaves the
-// instance.
+// cascades_gpu.cpp — the rule for cascades of dots on asynchronous matrix units. The result of the
+// first dots is a tile that never leaves the instance.
 //
 // The rows of all dots are along one parallel axis, the walk goes along another axis, and their
 // other axes are whole. Reductions along the walk join it by the online rule.
 #include <algorithm>
 
 #include "compiler/loops/rules/asynchronous.h"
+#include "compiler/loops/rules/cascade.h"
 #include "ir/support/text.h"
 #include "ir/target/features.h"
 
@@ -24,125 +24,7 @@ constexpr int64_t kSlots = 2;       // of the ring
 constexpr int64_t kCopyRegisters = 24, kGroupRegisters = 240;
 constexpr int64_t kMostGrouped = 8;
 
-LoopName name_of(const LoopTree& tree, const Loop& loop) {
-  const size_t axis = loop.levels[0].axis;
-  LoopName out{tree.axes[axis].name, 0};
-  bool found = false;
-  for (const LoopRegion& phase : tree.phases)
-    visit_loops(phase, [&](const Loop& other) {
-      if (!found && runs_over(other, axis)) ++out.number;
-      found = found || &other == &loop;
-    });
-  return out;
-}
-
-// A dot, and the number of the factor that has the rows.
-struct CascadeDot {
-  const LoopTask* task;
-  size_t rows_factor;
-};
-
-// What the tasks of such a tree have in common.
-struct Cascade {
-  std::vector<size_t> nest;  // parallel axes around all, the outermost first
-  size_t rows = 0, walk = 0;
-  // Other summed axes of the first dots' results, which run one by one.
-  std::set<size_t> around;
-  std::vector<CascadeDot> dots;  // in the order of the tree
-};
-
-bool is_load(const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }
-
-std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree) {
-  Cascade out;
-  if (tree.phases.size() != 1) return no_rule("a cascade of dots must have one phase");
-  const LoopRegion* region = &tree.phases[0];
-  while (region->size() == 1) {
-    const auto* loop = std::get_if<Box<Loop>>(&region->front());
-    if (!loop || !(*loop)->parallel || (*loop)->levels.size() != 1) break;
-    out.nest.push_back((*loop)->levels[0].axis);
-    region = &(*loop)->body;
-  }
-  std::vector<const LoopTask*> dots, sums;
-  for_each_task(*region, [&](const LoopTask& task, const auto&) {
-    if (task.kind == LoopTask::Kind::Dot) dots.push_back(&task);
-    if (task.kind == LoopTask::Kind::Dot || task.kind == LoopTask::Kind::Fold)
-      sums.push_back(&task);
-  });
-  if (dots.empty()) return no_rule("there is no dot");
-  // The walk goes along the axis of the first dot's result over which the last such sum runs.
-  const auto& made = tree.values[dots.front()->target].axes;
-  std::optional<size_t> walk;
-  for (const LoopTask* sum : sums)
-    for (const size_t axis : sum->over)
-      if (contains(made, axis)) walk = axis;
-  if (!walk) return no_rule("no sum runs along an axis of the first dot's result");
-  out.walk = *walk;
-  // The rows are the longest parallel axis that each dot has in exactly one of its factors; among
-  // equals, the innermost.
-  std::optional<size_t> rows;
-  const auto has_rows = [&](const LoopTask& dot, size_t factor, size_t axis) {
-    return axes_of_factor(tree, dot, factor).contains(axis);
-  };
-  for (const size_t axis : out.nest) {
-    const bool fits = std::ranges::all_of(dots, [&](const LoopTask* dot) {
-      return contains(tree.values[dot->target].axes, axis) &&
-             has_rows(*dot, 0, axis) != has_rows(*dot, 1, axis);
-    });
-    if (fits && (!rows || planned_extent(tree, axis) >= planned_extent(tree, *rows))) rows = axis;
-  }
-  if (!rows) return no_rule("the dots have no parallel axis of rows in common");
-  out.rows = *rows;
-  for (const LoopTask* dot : dots)
-    out.dots.push_back({dot, has_rows(*dot, 0, *rows) ? size_t{0} : size_t{1}});
-  for (const size_t axis : made)
-    if (axis != out.rows && axis != out.walk && !contains(out.nest, axis)) out.around.insert(axis);
-  return out;
-}
-
 // --- Asynchronous dots --------------------------------------------------------------------------
-
-void make_whole(Scheduled& out, const std::set<size_t>& but) {
-  for (bool again = true; again;) {
-    again = false;
-    std::vector<LoopName> loops;
-    visit_loops(out.tree.phases[0], [&](const Loop& loop) {
-      if (loop.levels.size() == 1 && loop.on == Machine::None && !but.contains(loop.levels[0].axis))
-        loops.push_back(name_of(out.tree, loop));
-    });
-    for (const LoopName& loop : loops)
-      if (out.try_take(WholeStep{loop})) {
-        again = true;
-        break;
-      }
-  }
-}
-
-// Splits the loops over the walk's axis into equal turns, and merges them.
-std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn) {
-  const std::string& name = out.tree.axes[walk].name;
-  const auto loops = [&] {
-    int64_t count = 0;
-    visit_loops(out.tree.phases[0], [&](const Loop& l) { count += runs_over(l, walk); });
-    return count;
-  };
-  for (int64_t n = 1; n <= loops(); ++n) {
-    const SplitStep split{{name, n}, turn, /*padded=*/true};
-    if (auto refusal = legal(out.tree, split)) return refusal;
-    const int64_t before = loops();
-    out.take(split);
-    if (loops() == before) return no_rule("the loop has one turn only");
-    const WholeStep whole{{name, n + 1}};
-    if (auto refusal = legal(out.tree, whole)) return refusal;
-    out.take(whole);
-  }
-  while (loops() > 1) {
-    const MergeStep merge{{name, 1}, {name, 2}};
-    if (auto refusal = legal(out.tree, merge)) return refusal;
-    out.take(merge);
-  }
-  return std::nullopt;
-}
 
 // Whether the walk surely has a turn and ends in its only carried dot, and nothing else reads the
 // copied factors of that dot, which stay a turn longer.
@@ -174,36 +56,7 @@ bool may_run_ahead(const LoopTree& tree, size_t walk) {
   return out;
 }
 
-// Skips the turns in which a comparison of indices masks everything, and separates those in which
-// it masks nothing, which need not evaluate it. Without such a comparison, only the last turn
-// checks where the axis ends.
-void part_walk(Scheduled& out, size_t walk, int64_t turn) {
-  const LoopName loop{out.tree.axes[walk].name, 1};
-  std::vector<IndexComparison> conditions;
-  for_each_task(out.tree.phases[0], [&](const LoopTask& task, const auto&) {
-    for (const LoopStep& s : task.body.steps)
-      if (const auto c = comparison_of_indices(task.body, s);
-          c && (c->left - c->right).uses(loop.axis) &&
-          std::ranges::find(conditions, *c) == conditions.end())
-        conditions.push_back(*c);
-  });
-  // Whether the condition, in a loop that runs down, becomes true in some turn and stays true.
-  const auto falls = [&](const IndexComparison& c) {
-    using Kind = IndexComparison::Kind;
-    const auto slope = (c.left - c.right).coefficient_of(loop.axis);
-    if (!slope || !slope->as_constant()) return false;
-    return (*slope->as_constant() > 0) == (c.kind == Kind::Lt || c.kind == Kind::Le);
-  };
-  std::optional<IndexComparison> cut;
-  for (const IndexComparison& c : conditions)
-    if (out.try_take(SkipStep{loop, c}) && (!cut || falls(c))) cut = c;
-  const Expr end = out.tree.axes[walk].extent;
-  if (!cut && !end.is_multiple_of(turn))
-    cut = {out.tree.axes[walk].index(), IndexComparison::Kind::Lt, end};
-  if (!cut) return;
-  if (falls(*cut)) out.try_take(ReverseStep{loop});
-  out.try_take(PartStep{loop, *cut});
-}
+bool is_load(const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }
 
 // Deals the tiles: instances that walk over the same data run at the same time, as many as the
 // shared cache can serve. If walks end with their rows, the longest come first.
@@ -404,18 +257,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
 
 }  // namespace
 
-static void draw_factors(Scheduled& out) {
-  std::vector<std::string> values;
-  for_each_task(out.tree.phases[0], [&](const LoopTask& task, const auto&) {
-    if (task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot)
-      values.push_back(out.tree.values[task.target].name);
-  });
-  for (const std::string& value : values)
-    while (out.try_take(DrawStep{value})) {
-    }
-}
-
-std::optional<Refusal> tile_cascade(Scheduled& out, const Target& target) {
+std::optional<Refusal> tile_cascade_for_gpu(Scheduled& out, const Target& target) {
   const auto found = find_cascade(out.tree);
   if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
   draw_factors(out);

@@ -1,0 +1,45 @@
+// cascade.h — what the rules for cascades of dots share: dots or folds that sum results of other
+// dots, made by one walk over the summed axis.
+#pragma once
+
+#include <set>
+#include <variant>
+#include <vector>
+
+#include "compiler/loops/rules/rules.h"
+
+namespace braze {
+
+/// A dot, and the number of the factor that has the rows.
+struct CascadeDot {
+  const LoopTask* task;
+  size_t rows_factor;
+};
+
+/// What the tasks of such a tree have in common.
+struct Cascade {
+  std::vector<size_t> nest;  ///< parallel axes around all, the outermost first
+  size_t rows = 0, walk = 0;
+  /// Other summed axes of the first dots' results, which run one by one.
+  std::set<size_t> around;
+  std::vector<CascadeDot> dots;  ///< in the order of the tree
+};
+
+/// The cascade of a first tree, or a refusal that says in what way the tree has another form.
+std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree);
+
+/// Draws factors that do not vary along what is summed out of the sums.
+void draw_factors(Scheduled& out);
+
+/// Makes the loops whole that do not run over these axes.
+void make_whole(Scheduled& out, const std::set<size_t>& but);
+
+/// Splits the loops over the walk's axis into equal turns, and merges them.
+std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn);
+
+/// Skips the turns in which a comparison of indices masks everything, and separates those in which
+/// it masks nothing, which need not evaluate it. Without such a comparison, only the last turn
+/// checks where the axis ends.
+void part_walk(Scheduled& out, size_t walk, int64_t turn);
+
+}  // namespace braze

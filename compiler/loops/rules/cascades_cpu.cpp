@@ -1,0 +1,113 @@
+// cascades_cpu.cpp — the rule for cascades of dots on a CPU: an instance takes a few rows, whose
+// sums stay in registers, and walks along the other factors. The results of the first dots are
+// tiles in registers; where they are factors of other dots, they pass through a buffer of the
+// core's cache.
+#include <algorithm>
+
+#include "compiler/loops/rules/cascade.h"
+#include "compiler/loops/rules/facts.h"
+#include "compiler/loops/rules/panels_cpu.h"
+
+namespace braze {
+
+namespace {
+
+constexpr int64_t kTurnVectors = 4;  // of a turn of the walk
+constexpr int64_t kMostRows = 8, kLeastRows = 16;
+constexpr int64_t kUnrolled = 4;
+
+struct CascadeTile {
+  int64_t rows = 1, turn = 1;
+};
+
+// The sums of the walk, or those of a turn, must fit in the registers beside the factors.
+CascadeTile choose_tile(const LoopTree& tree, const Cascade& cascade, const Target& target) {
+  const int64_t lanes = target.vector_lanes(4);
+  int64_t vectors = kTurnVectors;
+  for (const CascadeDot& dot : cascade.dots) {
+    if (std::ranges::count(dot.task->over, cascade.walk) == 0) continue;
+    int64_t columns = 1;
+    for (const size_t axis : tree.values[dot.task->target].axes)
+      if (axis != cascade.rows && std::ranges::count(cascade.nest, axis) == 0)
+        columns *= planned_extent(tree, axis);
+    vectors = std::max(vectors, (columns + lanes - 1) / lanes);
+  }
+  const int64_t registers = target.vector_registers * 3 / 4;
+  return {std::clamp<int64_t>(registers / vectors, 1, kMostRows), kTurnVectors * lanes};
+}
+
+// A dot of the walk's turns: what it sums, by name, the innermost axis last.
+struct FirstDot {
+  std::vector<std::string> summed;
+  bool across = false;  // whether its factor without the rows is contiguous along what it sums
+};
+
+std::vector<FirstDot> first_dots(const LoopTree& tree, const Cascade& cascade) {
+  std::vector<FirstDot> out;
+  for (const CascadeDot& dot : cascade.dots) {
+    if (std::ranges::count(dot.task->over, cascade.walk) > 0) continue;
+    FirstDot first;
+    for (const size_t axis : dot.task->over) first.summed.push_back(tree.axes[axis].name);
+    for (const TreeAccess& access : accesses(tree, *dot.task))
+      first.across |= access.stride(tree.axes[cascade.rows]) == 0 &&
+                      access.stride(tree.axes[dot.task->over.back()]) == 1;
+    out.push_back(std::move(first));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target) {
+  if (const auto found = find_cascade(out.tree); std::holds_alternative<Refusal>(found))
+    return std::get<Refusal>(found);
+  draw_factors(out);
+  const LoopTree tree = out.tree;
+  const auto found = find_cascade(tree);
+  if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
+  const auto& cascade = std::get<Cascade>(found);
+  if (!cascade.around.empty())
+    return no_rule("the results of the first dots have a further axis that is summed");
+  const auto name = [&](size_t axis) { return tree.axes[axis].name; };
+  const std::string rows = name(cascade.rows), walk = name(cascade.walk);
+  const CascadeTile tile = choose_tile(tree, cascade, target);
+  // The other factors of few rows are read once, in whichever loop.
+  if (planned_extent(tree, cascade.rows) < kLeastRows)
+    return no_rule("a cascade pays for many rows only, which share the other factors");
+  const std::vector<FirstDot> firsts = first_dots(tree, cascade);
+
+  const auto take = [&](StepKind step) -> std::optional<Refusal> {
+    auto refusal = std::visit([&](const auto& kind) { return legal(out.tree, kind); }, step);
+    if (!refusal) out.take(std::move(step));
+    return refusal;
+  };
+  std::vector<LoopName> grid;
+  for (const size_t axis : cascade.nest) {
+    if (axis == cascade.rows) continue;
+    grid.push_back({name(axis)});
+    if (std::ranges::find(cascade.nest, axis) > std::ranges::find(cascade.nest, cascade.rows))
+      if (auto refusal = take(ReorderStep{{rows}, {name(axis)}})) return refusal;
+  }
+  grid.push_back({rows});
+  if (auto refusal = take(SplitStep{{rows}, tile.rows, /*padded=*/true})) return refusal;
+  if (auto refusal = take(WholeStep{{rows, 2}})) return refusal;
+  deal_out(out, grid);
+  std::set<size_t> streams = {cascade.walk};
+  for (const CascadeDot& dot : cascade.dots)
+    streams.insert(dot.task->over.begin(), dot.task->over.end());
+  make_whole(out, streams);
+  if (auto refusal = join_walk(out, cascade.walk, tile.turn)) return refusal;
+  part_walk(out, cascade.walk, tile.turn);
+  // Turns of a walk that begins anywhere are no whole panels.
+  const Loop& walked = loop_at(out.tree, *find_loop(out.tree, {walk}));
+  const bool from_start = !walked.bounds || walked.bounds->first.is_constant(0);
+  for (const FirstDot& first : firsts) {
+    const LoopName sum = sum_loop(out, first.summed.back());
+    out.try_take(UnrollStep{sum, kUnrolled});
+    if (first.across && from_start)
+      pack_lanes(out, first.summed, {walk, rows, tile.turn, first.across}, target);
+  }
+  return std::nullopt;
+}
+
+}  // namespace braze
