@@ -857,7 +857,8 @@ void TreeEmitter::dot(const LoopTask& task) {
   if (is_summed_as_fold(task, axes_)) return fold(task);
   if (task.unit == Unit::Mma) return multiply_matrices(task);
   std::map<size_t, OnChip> buffered;
-  if (task.unit == Unit::None && !tree_.roles) buffered = buffered_factors(task);
+  if (task.unit == Unit::None && !tree_.roles && is_outer_product(task, axes_))
+    buffered = buffered_factors(task);
   const DType dtype = body_dtype(task);
   const auto& own = tree_.values[task.target].axes;
   const TaskTile all = tile_of(own, axes_);

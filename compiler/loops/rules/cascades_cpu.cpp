@@ -45,7 +45,7 @@ struct FirstDot {
 std::vector<FirstDot> first_dots(const LoopTree& tree, const Cascade& cascade) {
   std::vector<FirstDot> out;
   for (const CascadeDot& dot : cascade.dots) {
-    if (std::ranges::count(dot.task->over, cascade.walk) > 0) continue;
+    if (dot.task->over.empty() || std::ranges::count(dot.task->over, cascade.walk) > 0) continue;
     FirstDot first;
     for (const size_t axis : dot.task->over) first.summed.push_back(tree.axes[axis].name);
     for (const TreeAccess& access : accesses(tree, *dot.task))
@@ -102,8 +102,9 @@ std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target
   const Loop& walked = loop_at(out.tree, *find_loop(out.tree, {walk}));
   const bool from_start = !walked.bounds || walked.bounds->first.is_constant(0);
   for (const FirstDot& first : firsts) {
-    const LoopName sum = sum_loop(out, first.summed.back());
-    out.try_take(UnrollStep{sum, kUnrolled});
+    const auto sum = sum_loop(out, first.summed.back());
+    if (!sum) continue;
+    out.try_take(UnrollStep{*sum, kUnrolled});
     if (first.across && from_start)
       pack_lanes(out, first.summed, {walk, rows, tile.turn, first.across}, target);
   }

@@ -39,10 +39,9 @@ std::optional<LoopName> loop_over(const LoopTree& tree, const std::string& axis,
   return std::nullopt;
 }
 
-LoopName sum_loop(const Scheduled& out, const std::string& axis) {
+std::optional<LoopName> sum_loop(const Scheduled& out, const std::string& axis) {
   return loop_over(out.tree, axis,
-                   [](const Loop& loop) { return !loop.parallel && has_sums(loop); })
-      .value();
+                   [](const Loop& loop) { return !loop.parallel && has_sums(loop); });
 }
 
 void deal_out(Scheduled& out, const std::vector<LoopName>& loops) {
@@ -53,7 +52,8 @@ void deal_out(Scheduled& out, const std::vector<LoopName>& loops) {
 void pack_lanes(Scheduled& out, const std::vector<std::string>& summed, const PackedFactor& factor,
                 const Target& target) {
   const size_t phases = out.tree.phases.size();
-  if (!out.try_take(PackStep{sum_loop(out, summed[0]), factor.lanes, factor.rows, factor.panel}))
+  if (!out.try_take(
+          PackStep{sum_loop(out, summed[0]).value(), factor.lanes, factor.rows, factor.panel}))
     return;
   const std::string& inner = summed.back();
   for (size_t p = 0; p + phases < out.tree.phases.size(); ++p) {

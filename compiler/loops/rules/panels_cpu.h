@@ -21,8 +21,8 @@ IndexComparison before_end(const LoopAxis& axis);
 std::optional<LoopName> loop_over(const LoopTree& tree, const std::string& axis,
                                   const std::function<bool(const Loop&)>& wanted);
 
-/// The stream over the axis in which something is summed.
-LoopName sum_loop(const Scheduled& out, const std::string& axis);
+/// The stream over the axis in which something is summed, if there is one.
+std::optional<LoopName> sum_loop(const Scheduled& out, const std::string& axis);
 
 /// Makes one loop of nested ones and deals it to the grid.
 void deal_out(Scheduled& out, const std::vector<LoopName>& loops);

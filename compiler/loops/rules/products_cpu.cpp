@@ -218,7 +218,7 @@ void stage_rows(Scheduled& out, const Names& names, const Tiling& tiling, const 
                 const Target& target) {
   const size_t before = out.tree.values.size();
   const std::string& inner = names.summed.back();
-  const FactorStep factor{sum_loop(out, names.summed[0]), names.rows, names.lanes, at,
+  const FactorStep factor{sum_loop(out, names.summed[0]).value(), names.rows, names.lanes, at,
                           /*transposed=*/!tiling.rows_across};
   if (!out.try_take(factor)) return;
   for (size_t v = before; v < out.tree.values.size(); ++v) {

@@ -87,8 +87,9 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
   if (!outer.empty()) out.take(OnStep{{outer[0]}, Machine::Grid});
 
   // The loops over a tile stand inside those that walk from tile to tile.
-  std::vector<size_t> tiled = {lane};
-  if (squares) tiled.insert(*across < lane ? tiled.begin() : tiled.end(), *across);
+  std::vector<size_t> tiled;  // as the loops are nested
+  for (const size_t axis : axes)
+    if (axis == lane || (squares && axis == *across)) tiled.push_back(axis);
   std::vector<LoopName> walks, wholes;
   for (const size_t axis : tiled) {
     const Expr& end = tree.axes[axis].extent;
