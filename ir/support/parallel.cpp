@@ -9,7 +9,11 @@
 
 namespace braze {
 
-unsigned count_cores() { return std::max(1u, std::thread::hardware_concurrency()); }
+unsigned count_cores() {
+  // The library reads a file of the system for every answer.
+  static const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  return cores;
+}
 
 void parallel_for(size_t count, unsigned threads, const std::function<void(size_t)>& work) {
   std::atomic<size_t> next = 0;
