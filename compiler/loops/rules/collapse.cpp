@@ -39,8 +39,9 @@ void collapse_axes(Scheduled& out, const std::vector<size_t>& nest) {
   for (size_t i = names.size(); i-- > 1;) {
     const size_t outer = *find_axis(out.tree, names[i - 1]), inner = *find_axis(out.tree, names[i]);
     const CollapseStep step{{names[i - 1]}, {names[i]}};
-    if ((runs_through(out.tree, step) || is_short_digit(out.tree, outer, inner)) &&
-        out.try_take(step))
+    const bool through = runs_through(out.tree, step);
+    if (through) out.take(step);
+    if (through || (is_short_digit(out.tree, outer, inner) && out.try_take(step)))
       names[i - 1] = out.tree.axes[outer - (inner < outer)].name;
   }
 }
@@ -54,8 +55,10 @@ void join_axes(Scheduled& out) {
         pairs.push_back({{out.tree.axes[loop.levels[0].axis].name},
                          {out.tree.axes[child->levels[0].axis].name}});
     });
-    for (size_t i = pairs.size(); i-- > 0 && !again;)
-      again = runs_through(out.tree, pairs[i]) && out.try_take(pairs[i]);
+    for (size_t i = pairs.size(); i-- > 0 && !again;) {
+      again = runs_through(out.tree, pairs[i]);
+      if (again) out.take(pairs[i]);
+    }
   }
 }
 

@@ -124,6 +124,12 @@ std::optional<std::vector<size_t>> nest_axes(const LoopTree& tree) {
 // Whether `count` neighbours along the axis, from a multiple of `count` on, lie within `count`
 // elements of memory in any order: they are the same element, pairs, or reversed.
 static bool are_together(const TreeAccess& access, const LoopAxis& axis, int64_t count) {
+  if (count <= 1) return true;
+  // Elements in even steps lie within so few only if the step is at most one.
+  if (const auto step = access.offset.coefficient_of(axis.name)) {
+    const auto elements = step->as_constant();
+    return elements && -1 <= *elements && *elements <= 1;
+  }
   const Expr turn = Expr::symbol("vector.turn", {0, axis.extent.range().max / count});
   const Expr first = access.offset.substitute(axis.name, turn * count);
   Interval reach{0, 0};
@@ -132,8 +138,9 @@ static bool are_together(const TreeAccess& access, const LoopAxis& axis, int64_t
         (access.offset.substitute(axis.name, turn * count + i) - first).as_constant();
     if (!distance) return false;
     reach = {std::min(reach.min, *distance), std::max(reach.max, *distance)};
+    if (reach.max - reach.min >= count) return false;
   }
-  return reach.max - reach.min < count;
+  return true;
 }
 
 size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& accesses,

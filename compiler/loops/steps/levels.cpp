@@ -316,6 +316,7 @@ struct Collapsing {
   }
   void change(LoopBody& body) {
     for (LoopStep& s : body.steps) {
+      if (seen_apart) return;
       if (s.kind == LoopStep::Kind::Read) {
         // The axes of the value are still the old ones here.
         const auto& axes = tree.values[s.source].axes;
@@ -360,8 +361,11 @@ std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place
   const LoopAxis both{unused_axis(tree, a.name + b.name), a.extent * b.extent};
   out.joined = both.index();
   for (LoopRegion& phase : out.tree.phases)
-    change_tasks(phase, [&](LoopTask& task) { out.change(task); });
+    change_tasks(phase, [&](LoopTask& task) {
+      if (!out.seen_apart) out.change(task);
+    });
   for (LoopValue& value : out.tree.values) out.change(value.axes);
+  if (out.seen_apart) return std::nullopt;
   // The loops are joined wherever both stand as these two do. Other loops over one of the two axes,
   // and bounds, would still see two axes.
   const auto uncut = [](const Loop& l) {
@@ -406,7 +410,8 @@ std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place
 
 }  // namespace
 
-std::optional<Refusal> legal(const LoopTree& tree, const CollapseStep& step) {
+static std::optional<Refusal> refuse(const LoopTree& tree, const CollapseStep& step,
+                                     bool by_digits) {
   const auto place = find_loop(tree, step.outer), child = find_loop(tree, step.inner);
   if (!place) return no_such("loop", step.outer.to_string());
   if (!child) return no_such("loop", step.inner.to_string());
@@ -430,7 +435,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const CollapseStep& step) {
                                step.inner.to_string()),
                    "make both streams, or both parallel"};
   if (outer.levels[0].axis == inner.levels[0].axis ||
-      tree.axes[inner.levels[0].axis].extent.range().min < 1 || !collapsed(tree, *place))
+      tree.axes[inner.levels[0].axis].extent.range().min < 1 || !collapsed(tree, *place, by_digits))
     return Refusal{&codes::kSeenApart,
                    fmt::format("{} and {} are not used everywhere as {}*{} + {}",
                                step.outer.to_string(), step.inner.to_string(), step.outer.axis,
@@ -439,9 +444,12 @@ std::optional<Refusal> legal(const LoopTree& tree, const CollapseStep& step) {
   return std::nullopt;
 }
 
+std::optional<Refusal> legal(const LoopTree& tree, const CollapseStep& step) {
+  return refuse(tree, step, /*by_digits=*/true);
+}
+
 bool runs_through(const LoopTree& tree, const CollapseStep& step) {
-  return !legal(tree, step) &&
-         collapsed(tree, find_loop(tree, step.outer).value(), /*by_digits=*/false).has_value();
+  return !refuse(tree, step, /*by_digits=*/false);
 }
 
 LoopTree take(const LoopTree& tree, const CollapseStep& step) {
