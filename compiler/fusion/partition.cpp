@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <span>
 
@@ -44,12 +45,15 @@ constexpr double kSiblingsFirst = 1, kSiblingsLater = 0.25;
 constexpr size_t kMostBetween = 4;
 // Pairs whose prices are found together: enough for many cores, few enough to be kept meanwhile.
 constexpr size_t kPairsAtOnce = 256;
+// The number of searches that run at the same time.
+constexpr unsigned kSearches = 2;
 
 struct Merge {
   std::optional<Candidate> merged;
   const Code* refusal = nullptr;
   std::string detail;
   double saving = 0;  ///< seconds
+  Price price = {};   ///< of `merged`, once it was asked
 };
 
 using Pair = std::pair<size_t, size_t>;  // of kernels, in the order of their numbers
@@ -74,11 +78,13 @@ class Search {
         live_(needed_nodes(graph_)),
         prices_(prices),
         kernels_(forms, live_, roots_with_remade()) {
-    std::vector<Fusion> all;
+    std::vector<const Fusion*> asked;
     for (size_t k = 0; k < kernels_.size(); ++k)
-      if (has_price(kernels_[k])) all.push_back(kernels_[k].fusion);
-    prices_.find_all(all);
-    for (size_t k = 0; k < kernels_.size(); ++k) measure(kernels_[k]);
+      if (has_price(kernels_[k])) asked.push_back(&kernels_[k].fusion);
+    const std::vector<Price> found = prices_.of(asked);
+    auto price = found.begin();
+    for (size_t k = 0; k < kernels_.size(); ++k)
+      set_price(kernels_[k], has_price(kernels_[k]) ? *price++ : Price());
     note_exchanges();
     if (options_.fuse) consider_all();
   }
@@ -86,10 +92,7 @@ class Search {
   /// Merges as long as that saves time. Merges of what does not read each other count `siblings`
   /// times what they save.
   void merge_all(double siblings) {
-    // What the merge costs for each kernel that there is less, and of whom it is: of equal ones,
-    // the oldest kernels come first.
-    using Rank = std::pair<double, std::vector<size_t>>;
-    std::map<Rank, std::optional<Candidate>> waiting;
+    Waiting waiting;
     while (!found_.empty() || !waiting.empty()) {
       for (Found& found : found_) {
         const auto [first, second] = found.pair;
@@ -99,6 +102,7 @@ class Search {
                         std::move(found.merged));
       }
       found_.clear();
+      expect_prices(waiting);
       auto best = waiting.extract(waiting.begin());
       const std::vector<size_t>& kernels = best.key().second;
       // Since this was tried, other merges may have taken one of them or closed a path.
@@ -109,8 +113,14 @@ class Search {
       }
       const size_t k = kernels_.replace(kernels, *std::move(best.mapped()));
       std::vector<Pair> pairs;
-      for (size_t other : kernels_.neighbours(k))
-        if (!has_bound({other, k}, kernels)) pairs.emplace_back(other, k);
+      size_t expected = 0;
+      for (size_t other : kernels_.neighbours(k)) {
+        const Pair pair(other, k);
+        if (!has_bound(pair, kernels))
+          pairs.push_back(pair);
+        else if (savings_.contains(pair) && expected++ < Prices::worth_expecting(kSearches))
+          expect_price(pair);
+      }
       consider(pairs);
     }
   }
@@ -136,6 +146,11 @@ class Search {
   }
 
  private:
+  // What the merge costs for each kernel that there is less, and of whom it is: of equal ones, the
+  // oldest kernels come first.
+  using Rank = std::pair<double, std::vector<size_t>>;
+  using Waiting = std::map<Rank, std::optional<Candidate>>;
+
   bool is_source(NodeId node) const { return braze::is_source(forms_, node); }
 
   // --- First kernels --------------------------------------------------------------------------
@@ -487,7 +502,10 @@ class Search {
     return !kernel.fusion.outputs.empty() && !is_collective(forms_, kernel.roots.front());
   }
   // The cost of a kernel, or the reason why it cannot be one.
-  void measure(Candidate& kernel, std::string* detail = nullptr) {
+  void measure(Candidate& kernel) {
+    set_price(kernel, has_price(kernel) ? prices_.of(kernel.fusion) : Price());
+  }
+  void set_price(Candidate& kernel, const Price& price, std::string* detail = nullptr) const {
     if (kernel.fusion.outputs.empty()) {
       kernel.refusal = &reasons::kEmpty;
       return;
@@ -496,7 +514,6 @@ class Search {
       kernel.refusal = &reasons::kCollective;
       return;
     }
-    const Price price = prices_.of(kernel.fusion);
     if (price.refusal && detail)
       *detail = price.by_tree ? std::string(price.by_tree->summary)
                               : fmt::format("%{} and %{}", price.first.index, price.second.index);
@@ -525,7 +542,24 @@ class Search {
     return out;
   }
 
-  Merge try_merge(std::span<const size_t> kernels) { return judge(kernels, propose(kernels)); }
+  // Asks the prices of what is proposed; all cores find them together.
+  void ask_prices(std::span<Merge* const> proposed) {
+    std::vector<const Fusion*> asked;
+    std::vector<Merge*> with_price;
+    for (Merge* merge : proposed) {
+      if (!merge->merged || !has_price(*merge->merged)) continue;
+      asked.push_back(&merge->merged->fusion);
+      with_price.push_back(merge);
+    }
+    const std::vector<Price> prices = prices_.of(asked);
+    for (size_t i = 0; i < prices.size(); ++i) with_price[i]->price = prices[i];
+  }
+
+  Merge try_merge(std::span<const size_t> kernels) {
+    Merge proposed = propose(kernels);
+    ask_prices(std::array{&proposed});
+    return judge(kernels, std::move(proposed));
+  }
 
   // What `proposed` saves against these kernels.
   Merge judge(std::span<const size_t> kernels, Merge proposed) {
@@ -544,7 +578,7 @@ class Search {
     if (are_equal_siblings(kernels))
       for (const size_t k : kernels.subspan(1)) apart.seconds -= kernels_[k].cost.start_seconds;
     std::string detail;
-    measure(merged, &detail);
+    set_price(merged, proposed.price, &detail);
     if (merged.refusal) return {{}, merged.refusal, detail, 0};
     const double saving = apart.seconds - merged.cost.seconds;
     if (saving < target_.link_seconds && delays_collective(merged.fusion)) {
@@ -667,9 +701,6 @@ class Search {
     out.all = propose(out.with_between);
     return out;
   }
-  void add_asked(const Merge& proposed, std::vector<Fusion>& asked) const {
-    if (proposed.merged && has_price(*proposed.merged)) asked.push_back(proposed.merged->fusion);
-  }
   Merge judge_pair(Pair pair, Proposal proposed, std::vector<size_t>& tried) {
     tried = {pair.first, pair.second};
     Merge merge = judge(tried, std::move(proposed.pair));
@@ -701,13 +732,13 @@ class Search {
   // Their prices are found together, on all cores.
   void consider(std::span<const Pair> pairs) {
     std::vector<Proposal> proposed;
-    std::vector<Fusion> asked;
-    for (const Pair& pair : pairs) {
-      proposed.push_back(propose_pair(pair));
-      add_asked(proposed.back().pair, asked);
-      add_asked(proposed.back().all, asked);
+    for (const Pair& pair : pairs) proposed.push_back(propose_pair(pair));
+    std::vector<Merge*> asked;
+    for (Proposal& proposal : proposed) {
+      asked.push_back(&proposal.pair);
+      asked.push_back(&proposal.all);
     }
-    prices_.find_all(asked);
+    ask_prices(asked);
     for (size_t i = 0; i < pairs.size(); ++i) {
       std::vector<size_t> tried;
       Merge merge = judge_pair(pairs[i], std::move(proposed[i]), tried);
@@ -718,6 +749,22 @@ class Search {
       savings_[pairs[i]] = merge.saving;
       found_.push_back({pairs[i], merge.saving, std::move(tried), std::move(merge.merged)});
     }
+  }
+
+  // Nearly all that wait without a price are asked sooner or later. Cores that have nothing else to
+  // do find the prices of the first ones meanwhile.
+  void expect_prices(const Waiting& waiting) {
+    const size_t most = Prices::worth_expecting(kSearches);
+    for (const auto& [rank, merged] : waiting | std::views::take(most))
+      if (const auto& kernels = rank.second; !merged && kernels.size() == 2)
+        expect_price({kernels[0], kernels[1]});
+  }
+  void expect_price(Pair pair) {
+    if (!kernels_.alive(pair.first) || !kernels_.alive(pair.second)) return;
+    if (!expected_.insert(pair).second) return;
+    const Proposal proposal = propose_pair(pair);
+    for (const Merge* merge : {&proposal.pair, &proposal.all})
+      if (merge->merged && has_price(*merge->merged)) prices_.expect(merge->merged->fusion);
   }
 
   // What a kernel that was just merged of `parts` saves with another one is at most what these
@@ -816,6 +863,7 @@ class Search {
   KernelGraph kernels_;
   std::vector<Found> found_;                  // worth merging, not ranked yet
   std::map<Pair, double> savings_;            // of those that are worth merging, at most
+  std::set<Pair> expected_;                   // whose prices were said to be asked soon
   std::map<Pair, Merge> refused_;             // verdicts on neighbours that stay separate
   std::map<NodeId, Merge> refused_cascades_;  // by root: of the first cascade in which it was tried
 };
@@ -835,11 +883,11 @@ Partition partition(const LoopForms& forms, const Target& target, const Partitio
   const InlinedSizes sizes(forms);
   Search first(forms, target, options, sizes, prices);
   Search later = first;
-  parallel_for(2, [&](size_t i) {
+  parallel_for(kSearches, kSearches, [&](size_t i) {
     i == 0 ? first.merge_all(kSiblingsFirst) : later.merge_all(kSiblingsLater);
   });
   Partition out = (first.seconds() < later.seconds() ? first : later).result();
-  out.priced = prices.looked_at();
+  out.priced = prices.asked();
   return out;
 }
 

@@ -1,8 +1,9 @@
 #include "compiler/fusion/prices.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
-#include <unordered_map>
+#include <utility>
 
 #include "compiler/fusion/reasons.h"
 #include "compiler/fusion/shared_axes.h"
@@ -112,37 +113,22 @@ Prices::Key Prices::key_of(const Fusion& fusion, const std::vector<NodeId>& node
   return key;
 }
 
+size_t Prices::KeyHash::operator()(const Key& key) const {
+  uint64_t hash = key.size();
+  for (const uint32_t number : key) hash = hash_combine(hash, number);
+  return hash;
+}
+
+// The functions from here on are called under the lock. What takes long runs without it.
+
 Prices::Asked Prices::ask(const Fusion& fusion) {
-  const std::lock_guard lock(mutex_);
   std::vector<NodeId> nodes = ordered(fusion);
   const auto [known, added] = known_.try_emplace(key_of(fusion, nodes));
-  if (added) known->second.kind = known_.size();
-  return {&known->second, std::move(nodes), added};
+  if (added) known->second.price.kind = known_.size();
+  return {&known->second, std::move(nodes)};
 }
 
-void Prices::answer(const Asked& asked, const Fusion& fusion) {
-  const auto place = [&](NodeId node) {
-    return NodeId(static_cast<size_t>(std::ranges::find(asked.nodes, node) - asked.nodes.begin()));
-  };
-  Price price;
-  std::exception_ptr error;
-  try {
-    price = find(fusion);
-    if (price.refusal) price.first = place(price.first), price.second = place(price.second);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  const std::lock_guard lock(mutex_);
-  price.kind = asked.known->kind;
-  *asked.known = {price.kind, price, error, true};
-  found_.notify_all();
-}
-
-Price Prices::of(const Fusion& fusion) {
-  const Asked asked = ask(fusion);
-  if (asked.first) answer(asked, fusion);
-  std::unique_lock lock(mutex_);
-  found_.wait(lock, [&] { return asked.known->found; });
+Price Prices::told(const Asked& asked) {
   if (asked.known->error) std::rethrow_exception(asked.known->error);
   Price price = asked.known->price;
   if (price.refusal) {
@@ -152,11 +138,102 @@ Price Prices::of(const Fusion& fusion) {
   return price;
 }
 
-void Prices::find_all(std::span<const Fusion> fusions) {
-  std::vector<std::pair<Asked, const Fusion*>> unknown;
-  for (const Fusion& fusion : fusions)
-    if (Asked asked = ask(fusion); asked.first) unknown.emplace_back(std::move(asked), &fusion);
-  parallel_for(unknown.size(), [&](size_t i) { answer(unknown[i].first, *unknown[i].second); });
+void Prices::answer(std::unique_lock<std::mutex>& lock, const Asked& asked, const Fusion& fusion) {
+  const auto place = [&](NodeId node) {
+    return NodeId(static_cast<size_t>(std::ranges::find(asked.nodes, node) - asked.nodes.begin()));
+  };
+  asked.known->begun = true;
+  lock.unlock();
+  Price price;
+  std::exception_ptr error;
+  try {
+    price = find(fusion);
+    if (price.refusal) price.first = place(price.first), price.second = place(price.second);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  price.kind = asked.known->price.kind;
+  asked.known->price = price;
+  asked.known->error = error;
+  asked.known->found = true;
+  found_.notify_all();
+}
+
+// Finds one price of the list. Returns false if nobody needs to.
+bool Prices::work_on(std::unique_lock<std::mutex>& lock, std::deque<Work>& list) {
+  while (!list.empty()) {
+    const Work work = std::move(list.front());
+    list.pop_front();
+    if (work.asked.known->begun) continue;
+    answer(lock, work.asked, work.fusion);
+    return true;
+  }
+  return false;
+}
+
+void Prices::help() {
+  std::unique_lock lock(mutex_);
+  while (!ends_)
+    if (!work_on(lock, needed_) && !work_on(lock, expected_)) more_.wait(lock);
+}
+
+// Helpers begin when there is work for them.
+void Prices::add_helpers() {
+  const size_t most = std::min<size_t>(count_cores() - 1, needed_.size() + expected_.size());
+  while (helpers_.size() < most) helpers_.emplace_back([this] { help(); });
+  more_.notify_all();
+}
+
+Prices::~Prices() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+    more_.notify_all();
+  }
+  helpers_.clear();
+}
+
+Price Prices::of(const Fusion& fusion) { return of(std::array{&fusion}).front(); }
+
+std::vector<Price> Prices::of(std::span<const Fusion* const> fusions) {
+  std::unique_lock lock(mutex_);
+  std::vector<Asked> all;
+  size_t own = fusions.size();  // what this thread finds first
+  for (const Fusion* fusion : fusions) {
+    Known& known = *all.emplace_back(ask(*fusion)).known;
+    if (std::exchange(known.asked, true)) continue;
+    ++asked_;
+    if (known.begun) continue;
+    if (own == fusions.size())
+      own = all.size() - 1;
+    else
+      needed_.push_back({all.back(), *fusion});
+  }
+  if (!needed_.empty()) add_helpers();
+  if (own < fusions.size() && !all[own].known->begun) answer(lock, all[own], *fusions[own]);
+  std::vector<Price> out;
+  for (const Asked& asked : all) {
+    while (!asked.known->found)
+      if (!work_on(lock, needed_)) found_.wait(lock);
+    out.push_back(told(asked));
+  }
+  return out;
+}
+
+size_t Prices::worth_expecting(unsigned searches) {
+  constexpr size_t kForEachCore = 2;
+  const unsigned cores = count_cores();
+  return cores > searches ? kForEachCore * (cores - searches) / searches : 0;
+}
+
+void Prices::expect(const Fusion& fusion) {
+  const std::lock_guard lock(mutex_);
+  Asked asked = ask(fusion);
+  if (asked.known->asked || asked.known->begun) return;
+  // What was expected last is asked first.
+  expected_.push_front({std::move(asked), fusion});
+  add_helpers();
 }
 
 // Whether a factor of a dot, or the operand of a reduction, is made from another dot's sums.

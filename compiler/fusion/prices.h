@@ -2,14 +2,17 @@
 //
 // Layers that repeat make kernels that differ only in their nodes. A price is kept by structure:
 // ops, types and edges, which are compared as a whole. It says nothing that names would change, so
-// that it does not matter which of several equal kernels was priced. Threads share prices.
+// that it does not matter which of several equal kernels was priced. Threads share prices, and
+// cores that are idle find those that are probably asked next.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <exception>
-#include <map>
 #include <mutex>
 #include <span>
+#include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "compiler/fusion/fusion.h"
@@ -35,30 +38,51 @@ class Prices {
   /// dots.
   Prices(const LoopForms& forms, const Target& target, const std::vector<bool>& relaxed);
 
+  ~Prices();
+  Prices(const Prices&) = delete;
+  Prices& operator=(const Prices&) = delete;
+
   /// The price of a Fusion that has outputs.
   Price of(const Fusion& fusion);
-  /// Finds the prices of these that nobody has asked for yet, on all cores.
-  void find_all(std::span<const Fusion> fusions);
-  /// The number of kernels whose cost was computed.
-  size_t looked_at() const { return known_.size(); }
+  /// The prices of these, which all cores find together.
+  std::vector<Price> of(std::span<const Fusion* const> fusions);
+  /// Says that the price of this Fusion will probably be asked. A core that has nothing else to do
+  /// finds it.
+  void expect(const Fusion& fusion);
+  /// How many Fusions each of `searches` threads should expect at a time. None if all cores are
+  /// busy with these threads.
+  static size_t worth_expecting(unsigned searches);
+  /// The number of kernels whose price was asked.
+  size_t asked() const { return asked_; }
 
  private:
   using Key = std::vector<uint32_t>;
   // Prices name nodes by their place in the order that `ordered` gives.
   struct Known {
-    size_t kind = 0;
     Price price;
     std::exception_ptr error;
-    bool found = false;  // else some thread is about to find it
+    bool asked = false;  // else it is only expected
+    bool begun = false;  // some thread finds it
+    bool found = false;
   };
   struct Asked {
     Known* known;
     std::vector<NodeId> nodes;  // in that order
-    bool first;                 // nobody asked before
+  };
+  struct Work {
+    Asked asked;
+    Fusion fusion;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const;
   };
 
   Asked ask(const Fusion& fusion);
-  void answer(const Asked& asked, const Fusion& fusion);
+  Price told(const Asked& asked);
+  void answer(std::unique_lock<std::mutex>& lock, const Asked& asked, const Fusion& fusion);
+  bool work_on(std::unique_lock<std::mutex>& lock, std::deque<Work>& list);
+  void help();
+  void add_helpers();
   void number_nodes();
   std::vector<NodeId> ordered(const Fusion& fusion);
   Key key_of(const Fusion& fusion, const std::vector<NodeId>& nodes);
@@ -73,9 +97,14 @@ class Prices {
   std::vector<uint32_t> loaded_;    // of a node: the number of its type
   std::mutex mutex_;                // for what stands below
   ConditionVariable found_;         // one more
+  ConditionVariable more_;          // work, or the end
   std::vector<uint64_t> made_;      // of a node in the Fusion at hand: a hash of how it is made
   std::vector<uint32_t> place_;     // of a node: where it stands in the order of that Fusion
-  std::map<Key, Known> known_;
+  std::unordered_map<Key, Known, KeyHash> known_;
+  size_t asked_ = 0;
+  std::deque<Work> needed_, expected_;  // what helpers find, from the front
+  bool ends_ = false;
+  std::vector<std::jthread> helpers_;
 };
 
 }  // namespace braze
