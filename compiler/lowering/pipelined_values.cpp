@@ -5,6 +5,7 @@
 
 #include "compiler/lowering/pipelined.h"
 #include "compiler/lowering/rows.h"
+#include "ir/code/vectors.h"
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
 
@@ -209,13 +210,8 @@ PipelinedLowering::ArrayForm PipelinedLowering::vector_form(ValueId tile,
 
 // Whether a condition can hold for some lanes of a vector and fail for others.
 bool PipelinedLowering::divides_vectors(const Condition& condition, int64_t lanes) {
-  return std::any_of(condition.begin(), condition.end(), [&](const IndexComparison& c) {
-    const Expr difference = c.right - c.left;
-    if (!difference.uses("lane")) return false;
-    const Expr first = difference.substitute("lane", 0);
-    const bool whole = c.kind == IndexComparison::Kind::Lt && first.is_multiple_of(lanes);
-    return !(whole && difference == first - lane_symbol(static_cast<int32_t>(lanes)));
-  });
+  return !std::ranges::all_of(condition,
+                              [&](const IndexComparison& c) { return is_cut_whole(c, lanes); });
 }
 
 // D5: of the threads that hold the same element, the one whose other digits are 0 stores it.

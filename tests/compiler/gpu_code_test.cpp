@@ -12,6 +12,7 @@
 #include "ir/code/text.h"
 #include "ir/kernel/verify.h"
 #include "ir/ops/machine_semantics.h"
+#include "ir/support/text.h"
 #include "runtime/devices/cuda/strided_copy.h"
 #include "tests/compiler/kernel_runner.h"
 
@@ -208,6 +209,30 @@ kernel @others(%x: in global bf16[4097] align 64, %z: out global bf16[4096] alig
 }
 )");
   EXPECT_EQ(count(ptx, "ld.global.nc.v4.b32"), 0u) << ptx;
+}
+
+// Bounds that lie between vectors decide about whole vectors, on whichever side they are. What lies
+// beyond them for all threads is not even asked.
+TEST(GpuAccesses, BoundsBetweenVectorsAreAskedOnceOrNever) {
+  const auto halves = [](std::string_view from) {
+    return ptx_of(fmt::format(R"(braze 1 kernel
+kernel @halves(%x: in global bf16[4096] align 64, %y: out global bf16[8192] align 64) target "sm_90a" {{
+  phase grid(p: 1) block 32 {{
+    %a = load %x[8*e0 + 2*mod(tid, 4) + lane] mask (8*e0 + 2*mod(tid, 4) + lane - {} >= 0) fill 0.0 align 4 : bf16x2[16]
+    store %a, %y[8*e0 + 2*mod(tid, 4) + lane] align 4
+  }}
+}}
+)",
+                              from));
+  };
+  const std::string decided = halves("64");
+  EXPECT_EQ(count(decided, "ld.global"), 8u) << decided;
+  EXPECT_EQ(count(decided, "setp"), 0u) << decided;
+  const std::string once = halves("66");  // of four threads, the first has no such element
+  EXPECT_EQ(count(once, "ld.global"), 8u) << once;
+  EXPECT_EQ(count(once, "setp"), 1u) << once;
+  const std::string apart = halves("67");  // divides a vector
+  EXPECT_GT(count(apart, "ld.global"), 8u) << apart;
 }
 
 TEST(GpuAccesses, WideIndicesWhereNothingIsProven) {

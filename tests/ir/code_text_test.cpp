@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ir/code/text.h"
+#include "ir/code/vectors.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -85,6 +86,36 @@ TEST(CodeText, KeepsEveryBitOfLiterals) {
   EXPECT_NE(text.find("const -0.0 : f64"), std::string::npos) << text;
   EXPECT_NE(text.find("const -9223372036854775808 : i64"), std::string::npos) << text;
   EXPECT_EQ(to_text(parse_tile(text, "t")), text);
+}
+
+// Every bound at a multiple of the lanes, and next to it.
+TEST(CodeVectors, AreCutWholeIfAllLanesAgree) {
+  using Kind = IndexComparison::Kind;
+  constexpr int64_t kLanes = 4;
+  const Expr lane = Expr::symbol("lane", {0, kLanes - 1}), i = Expr::symbol("i", {-5, 5});
+  int whole = 0;
+  for (const Kind kind : {Kind::Lt, Kind::Le, Kind::Gt, Kind::Ge, Kind::Eq, Kind::Ne})
+    for (int64_t bound = -9; bound <= 9; ++bound)
+      for (const bool swap : {false, true}) {
+        const Expr place = i * kLanes + lane;
+        const IndexComparison c =
+            swap ? IndexComparison{bound, kind, place} : IndexComparison{place, kind, bound};
+        bool agree = true;
+        for (int64_t turn = -5; turn <= 5; ++turn) {
+          const auto at = [&](int64_t l) {
+            const int64_t x = turn * kLanes + l;
+            return swap ? holds(kind, bound, x) : holds(kind, x, bound);
+          };
+          for (int64_t l = 1; l < kLanes; ++l) agree = agree && at(l) == at(0);
+        }
+        const bool ordered = kind != Kind::Eq && kind != Kind::Ne;
+        EXPECT_EQ(is_cut_whole(c, kLanes), agree && ordered)
+            << static_cast<int>(kind) << " " << bound << " " << swap;
+        whole += is_cut_whole(c, kLanes);
+      }
+  EXPECT_EQ(whole, 40);
+  EXPECT_TRUE(is_cut_whole({i, Kind::Eq, 3}, kLanes));
+  EXPECT_FALSE(is_cut_whole({2 * lane, Kind::Lt, i * kLanes}, kLanes));
 }
 
 }  // namespace

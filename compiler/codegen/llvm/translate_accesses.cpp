@@ -15,6 +15,7 @@
 #include <numeric>
 
 #include "compiler/codegen/llvm/translator_p.h"
+#include "ir/code/vectors.h"
 
 namespace braze::codegen {
 
@@ -26,12 +27,6 @@ constexpr int64_t kManyLanes = 1 << 20;
 // short.
 constexpr int64_t kMaxTailBytes = 4096;
 constexpr int64_t kMaxTailGroups = 16;
-
-// Whether `diff`, the number of lanes that are left at lane 0, always covers no lane or all lanes
-// of a vector.
-bool cuts_whole_vectors(const Expr& diff, int32_t lanes) {
-  return diff.substitute({{"lane", Expr(0)}}).is_multiple_of(lanes);
-}
 
 bool has_one_lane(Value* mask) {
   auto* known = llvm::dyn_cast<llvm::Constant>(mask);
@@ -76,7 +71,7 @@ Translator::Access Translator::make_access(const Op& op, const ValueType& type) 
       if (part.diff && !part.diff->is_constant()) part.diff.reset();
       if (part.diff) {
         part.count = part.by_lane && part.diff->lane == -1;
-        if (machine_.simt && part.count && cuts_whole_vectors(diff, type.lanes))
+        if (machine_.simt && is_cut_whole(comparison, type.lanes))
           part.by_lane = part.count = false;
         if (!part.by_lane || part.count || machine_.simt) part.rest = index(part.diff->rest);
       }

@@ -43,7 +43,12 @@ std::vector<Translator::Piece> Translator::pieces(Access& access, bool is_load) 
   const auto bytes = static_cast<int64_t>(size_of(type.dtype)) * type.lanes;
   const bool at_edges = stride == 1 && lanes_differ && type.lanes > 1 && access.align >= bytes;
   std::map<std::vector<Value*>, Value*> conditions;
-  const auto all_of = [&](const std::vector<Value*>& terms) {
+  const auto never = [](Value* term) {
+    const auto* known = llvm::dyn_cast<llvm::ConstantInt>(term);
+    return known && known->isZero();
+  };
+  const auto all_of = [&](const std::vector<Value*>& terms) -> Value* {
+    if (const auto found = std::ranges::find_if(terms, never); found != terms.end()) return *found;
     Value*& condition = conditions[terms];
     if (!condition && !terms.empty()) condition = b_.CreateAnd(terms);
     return condition;
@@ -114,6 +119,7 @@ std::vector<Value*> Translator::guard_terms(Access& access, int64_t i, int32_t l
     }
     const int64_t offset = part.diff->offset(position.at) + part.diff->lane * lane;
     if (part.diff->rest.range().min > -offset) continue;
+    if (part.diff->rest.range().max <= -offset) return {b_.getFalse()};
     Value*& holds = part.holds[offset];
     if (!holds) holds = exceeds(part.rest, -offset);
     add(holds);

@@ -17,6 +17,7 @@
 #include "compiler/codegen/instruction_text.h"
 #include "compiler/codegen/nvrtc/nvrtc_p.h"
 #include "ir/code/static_loops.h"
+#include "ir/code/vectors.h"
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
 
@@ -642,18 +643,6 @@ class Printer {
     std::string condition = {};
     std::vector<Piece> apart = {};  // the lanes to move one by one if only a part exists
   };
-
-  // Whether all lanes of an access exist, or none.
-  static bool is_cut_whole(const IndexComparison& c, int64_t lanes) {
-    if (!c.left.uses("lane") && !c.right.uses("lane")) return true;
-    using Kind = IndexComparison::Kind;
-    if (c.kind == Kind::Eq || c.kind == Kind::Ne) return false;
-    const bool swap = c.kind == Kind::Gt || c.kind == Kind::Ge;
-    const bool equal = c.kind == Kind::Le || c.kind == Kind::Ge;
-    const Expr diff = (swap ? c.left : c.right) - (swap ? c.right : c.left) + Expr(equal ? 1 : 0);
-    const auto step = diff.coefficient_of("lane");
-    return step && step->is_constant(-1) && diff.substitute("lane", Expr(0)).is_multiple_of(lanes);
-  }
 
   bool varies_by_vector(const Expr& e) const {
     for (const std::string& name : e.symbols())
