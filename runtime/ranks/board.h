@@ -39,8 +39,10 @@ class Board {
 
   /// A rank whose process died without having posted "bye"; nullopt if none is known.
   virtual std::optional<int> dead() = 0;
-  /// This rank posts nothing more.
-  virtual void close() noexcept {}
+  /// Whether a rank that ends should wait until all have posted "bye".
+  virtual bool ends_together() const { return false; }
+  /// This rank posts nothing more. `all_end`: all ranks have posted "bye".
+  virtual void close(bool /*all_end*/) noexcept {}
 
   /// Whether `exchange` works.
   virtual bool carries() const { return false; }

@@ -107,7 +107,10 @@ class MpiBoard : public Board {
   // MPI's launcher ends all processes when one dies.
   std::optional<int> dead() override { return std::nullopt; }
 
-  void close() noexcept override {
+  // MPI ends together: a rank that finishes it waits for all others, for ever if one is stopped.
+  bool ends_together() const override { return true; }
+
+  void close(bool all_end) noexcept override {
     constexpr auto kPatience = std::chrono::seconds(2);
     const auto end = std::chrono::steady_clock::now() + kPatience;
     for (bool sent = false; !sent && std::chrono::steady_clock::now() < end;) {
@@ -122,9 +125,9 @@ class MpiBoard : public Board {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     closed_ = true;
-    // If parcels are still being sent, finishing MPI may wait for ever. The launcher ends what is
-    // left.
-    if (under_way_ == 0) mpi_.finish();
+    // If parcels are still being sent, or if another rank does not end, finishing MPI may wait for
+    // ever. The launcher ends what is left.
+    if (under_way_ == 0 && all_end) mpi_.finish();
   }
 
   bool carries() const override { return true; }

@@ -28,11 +28,15 @@ constexpr auto kLook = milliseconds(200);
 // call it has reached.
 constexpr auto kLong = milliseconds(500);
 constexpr auto kStale = seconds(5);
+// Each rank tells the others this often that its process runs. A rank of which nothing is heard for
+// longer than `kSilent` counts as missing where others wait for it.
+constexpr auto kBeat = seconds(2), kSilent = seconds(6);
 // The time that a rank which has failed gives the others to report why they fail, before it ends.
-constexpr auto kGrace = seconds(1);
+// Launchers that wait for all ranks to end give them more.
+constexpr auto kGrace = seconds(1), kLongGrace = seconds(5);
 
 constexpr std::string_view kPosition = "position", kFailure = "failure", kBye = "bye",
-                           kCall = "call-";
+                           kAlive = "alive", kCall = "call-";
 
 seconds setting(const EnvVariable& variable, int64_t otherwise) {
   return seconds(read_env_int(variable, 1, int64_t{1} << 31).value_or(otherwise));
@@ -123,7 +127,7 @@ Ranks* meet() {
       break;
   }
   if (board->count() == 1) {
-    board->close();
+    board->close(/*all_end=*/true);
     return nullptr;
   }
   // It is never destroyed, like devices.
@@ -155,7 +159,8 @@ Ranks* Ranks::known() noexcept { return the_ranks.load(std::memory_order_acquire
 
 Ranks::Ranks(std::unique_ptr<Board> board)
     : board_(std::move(board)),
-      compares_always_(read_env_int(kEnvCheckRanks, 0, 1).value_or(0) == 1) {
+      compares_always_(read_env_int(kEnvCheckRanks, 0, 1).value_or(0) == 1),
+      heard_(static_cast<size_t>(board_->count())) {
   note_threads();
   trace::label_process(fmt::format("rank {}", rank()));
   thread_ = std::thread([this] { serve(); });
@@ -168,8 +173,11 @@ void Ranks::leave() noexcept {
     if (thread_.joinable()) new std::thread(std::move(thread_));
     return;
   }
-  // A program may end without reading its last results. Other ranks need its part of these calls.
-  while (!failed_ && is_busy()) std::this_thread::sleep_for(milliseconds(1));
+  try {
+    finish_calls();
+  } catch (const std::exception&) {
+    fail_all(CapturedError::current());
+  }
   {
     const std::lock_guard lock(mutex_);
     if (leaving_) return;
@@ -177,19 +185,61 @@ void Ranks::leave() noexcept {
     changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
+  bool all_end = false;
   try {
     tell_position();
     board_->post(kBye, "");
-    // Launchers end all processes when one ends after a failure. The others must have time to
-    // report why they fail.
-    const auto end = Clock::now() + kGrace;
-    const auto is_gone = [this](int rank) { return board_->look(kBye, rank).has_value(); };
-    for (int rank = 0; failed_ && rank < count(); ++rank)
-      while (!is_gone(rank) && Clock::now() < end) std::this_thread::sleep_for(milliseconds(10));
-  } catch (const std::exception&) {
+    all_end = await_ends();
+  } catch (const std::exception& error) {
     // The others will wait for this rank.
+    write_log(LogLevel::Warning, error.what());
   }
-  board_->close();
+  board_->close(all_end);
+}
+
+void Ranks::finish_calls() {
+  // A program may end without reading its last results. Other ranks need its part of these calls.
+  // If this thread is one that should do a part, or if the program cannot go on for another reason,
+  // the calls never end.
+  auto since = Clock::now();
+  size_t left = 0;
+  while (!failed_) {
+    const std::vector<Call> calls = busy_calls();
+    if (calls.empty()) return;
+    if (calls.size() != left) {
+      left = calls.size();
+      since = Clock::now();
+    }
+    const Call& oldest = calls.front();
+    if (Clock::now() - since > limit())
+      fail(codes::kRankLost, fmt::format("rank {} ends in call {}, {}, which has not ended", rank(),
+                                         oldest.number, oldest.place));
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+}
+
+bool Ranks::await_ends() {
+  if (!failed_ && !board_->ends_together()) return false;
+  const auto end = Clock::now() + (board_->ends_together() ? kLongGrace : kGrace);
+  std::optional<Patience> patience;
+  for (;;) {
+    bool all_end = true;
+    std::vector<int> silent;
+    for (int other = 0; other < count(); ++other) {
+      if (other == rank() || board_->look(kBye, other)) continue;
+      all_end = false;
+      if (is_silent(other)) silent.push_back(other);
+    }
+    if (all_end) return true;
+    // Launchers end all processes when one ends after a failure.
+    if (failed_ && Clock::now() > end) return false;
+    if (!silent.empty() && !patience) patience.emplace("the end of the program");
+    if (silent.empty())
+      patience.reset();
+    else
+      patience->note(silent);
+    std::this_thread::sleep_for(milliseconds(1));
+  }
 }
 
 // ---- Failures -----------------------------------------------------------------------------------
@@ -358,14 +408,16 @@ void Ranks::note_work(uint64_t call, std::vector<std::shared_ptr<Work>> works) {
   }
 }
 
-bool Ranks::is_busy() noexcept {
+std::vector<Ranks::Call> Ranks::busy_calls() noexcept {
   try {
     const std::lock_guard lock(mutex_);
-    return !leaving_ && std::ranges::any_of(calls_, [](const Call& call) {
-      return call.submitted && !call.done();
-    });
+    std::vector<Call> out;
+    if (leaving_) return out;
+    std::ranges::copy_if(calls_, std::back_inserter(out),
+                         [](const Call& call) { return call.submitted && !call.done(); });
+    return out;
   } catch (const std::exception&) {
-    return false;  // a driver that has ended already
+    return {};  // a driver that has ended already
   }
 }
 
@@ -429,7 +481,21 @@ bool Ranks::heard_failure() {
   return false;
 }
 
+void Ranks::tell_alive() {
+  if (Clock::now() - beaten_ < kBeat) return;
+  beaten_ = Clock::now();
+  board_->post(kAlive, std::to_string(++beats_));
+}
+
+bool Ranks::is_silent(int rank) {
+  Heard& heard = heard_[static_cast<size_t>(rank)];
+  const std::string beat = board_->look(kAlive, rank).value_or("");
+  if (beat != heard.beat || heard.since == Clock::time_point()) heard = {beat, Clock::now()};
+  return Clock::now() - heard.since > kSilent && !board_->look(kBye, rank);
+}
+
 void Ranks::look_around() {
+  tell_alive();
   settle();
   if (heard_failure()) return;
   if (const std::optional<int> dead = board_->dead()) {
@@ -462,7 +528,7 @@ void Ranks::compare_positions() {
   tell_position();
   if (!oldest && gathering.empty()) return;
 
-  std::vector<int> behind;
+  std::vector<int> behind;  // or silent
   for (int other = 0; other < count(); ++other) {
     if (other == rank()) continue;
     const Position theirs = position_of(other).value_or(Position{});
@@ -479,7 +545,7 @@ void Ranks::compare_positions() {
     if (is_call && theirs.call > number && !board_->look(gathering, other))
       fail_different(number, place, other, theirs.place);
     const bool waits = oldest && theirs.call < oldest->number;
-    if (waits) behind.push_back(other);
+    if (waits || (oldest && is_silent(other))) behind.push_back(other);
     if ((waits || (!gathering.empty() && !board_->look(gathering, other))) &&
         board_->look(kBye, other)) {
       if (heard_failure()) return;

@@ -128,10 +128,27 @@ class Ranks {
     std::string identity, place;
   };
 
+  /// What was heard of another rank.
+  struct Heard {
+    std::string beat;  // the last
+    std::chrono::steady_clock::time_point since;
+  };
+
   void serve();
   void settle();
-  /// Whether calls of this rank are under way.
-  bool is_busy() noexcept;
+  /// The calls of this rank that are under way.
+  std::vector<Call> busy_calls() noexcept;
+  /// Waits until the calls of this rank are complete. Throws kRankLost if none of them ends for
+  /// BRAZE_RANK_LIMIT seconds.
+  void finish_calls();
+  /// Waits for the other ranks at the end of the process, if the board asks for that or if the
+  /// ranks have failed. Returns whether all of them end.
+  bool await_ends();
+  /// Tells the others, from time to time, that the process of this rank runs.
+  void tell_alive();
+  /// Whether nothing has been heard of a rank for some time, although it has not ended: its process
+  /// is stopped, or its host cannot be reached.
+  bool is_silent(int rank);
   void look_around();
   /// Whether another rank has posted why it failed, which is then this group's failure. A rank
   /// posts that before it ends, so it is asked again before an end is reported as one without a
@@ -159,6 +176,10 @@ class Ranks {
   std::chrono::steady_clock::time_point gathering_since_;
   std::optional<Patience> patience_;  // for the oldest call, `patient_with_`
   uint64_t patient_with_ = 0;
+  // Of the thread that watches, and of the one that leaves after it.
+  uint64_t beats_ = 0;
+  std::chrono::steady_clock::time_point beaten_;
+  std::vector<Heard> heard_;  // of each rank
   std::mutex watched_mutex_;
   std::list<Watched> watched_;
   std::thread thread_;

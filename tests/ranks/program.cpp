@@ -288,6 +288,17 @@ int until_failure(const Mesh& mesh, Act&& act) {
   return 3;
 }
 
+/// Has another process stop this one after `after` seconds, and let it go on after 12 more.
+void stop_for_a_while(double after) {
+  const pid_t self = getpid();
+  if (fork() != 0) return;
+  usleep(static_cast<useconds_t>(1e6 * after));
+  kill(self, SIGSTOP);
+  sleep(12);
+  kill(self, SIGCONT);
+  _exit(0);
+}
+
 /// As a program that uses MPI itself does: `level` of threads is asked for.
 void begin_mpi(int level) {
   void* const library = dlopen(std::getenv("MPI_LIBRARY"), RTLD_NOW | RTLD_GLOBAL);
@@ -305,7 +316,11 @@ int run(const std::string& scenario, int each) {
   if (scenario == "own-mpi" || scenario == "own-mpi-of-one-thread") {
     begin_mpi(scenario == "own-mpi" ? 2 : 0);  // MPI_THREAD_SERIALIZED in both implementations
     if (!on_gpus()) set_cpu_device_count(each);
-    const int result = collectives(Mesh({{"data", rank_count() * each}}));
+    const Mesh mesh({{"data", rank_count() * each}});
+    const int result = collectives(mesh);
+    // Calls whose results nobody reads are under way when MPI ends.
+    const MeshExecutable run = load(mesh, kAll[0]);
+    for (int i = 0; i < 50; ++i) run.run(to_mesh(mesh, inputs_of(mesh, kElements, i)));
     end_mpi();
     return result;
   }
@@ -356,6 +371,25 @@ int run(const std::string& scenario, int each) {
     // It ends while calls are under way.
     const MeshExecutable run = load(mesh, kAll[0]);
     for (int i = 0; i < 50; ++i) run.run(to_mesh(mesh, inputs_of(mesh, kElements, i)));
+    return 0;
+  }
+  if (scenario == "stops") {
+    // One rank is stopped when it has begun the call that the others begin later.
+    return until_failure(mesh, [&](int i) {
+      if (i != 5) return;
+      if (guilty)
+        stop_for_a_while(1);
+      else
+        sleep(2);
+    });
+  }
+  if (scenario == "stops-at-the-end") {
+    const MeshExecutable run = load(mesh, kAll[0]);
+    if (!step(mesh, run, kAll[0], 0)) return 1;
+    rank_barrier();
+    if (guilty) stop_for_a_while(0);
+    if (guilty) sleep(2);
+    say("ends");
     return 0;
   }
   if (scenario == "sleeps" || scenario == "oversleeps")

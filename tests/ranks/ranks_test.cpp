@@ -243,6 +243,13 @@ TEST_F(Folder, WhoIsVeryLateIsGivenUp) {
   EXPECT_THAT(out.output, HasSubstr("rank 1 is given up, 6 seconds late at call 6"));
 }
 
+// When it goes on, it hears that the others have given it up.
+TEST_F(Folder, WhoIsStoppedIsGivenUp) {
+  const Outcome out = run("stops", 3, {{"BRAZE_RANK_LATE", "1"}, {"BRAZE_RANK_LIMIT", "3"}});
+  EXPECT_EQ(out.status, (std::vector<int>{3, 3, 3})) << out.output;
+  EXPECT_THAT(out.output, HasSubstr("rank 1 is given up, 3 seconds late at call"));
+}
+
 TEST_F(Folder, ProcessesThatDoDifferentThingsAreTold) {
   for (const char* scenario : {"differs", "shapes", "order"}) {
     ++run_;
@@ -457,6 +464,23 @@ TEST_P(Mpi, WhoIsLateIsNamedAndAwaited) {
   const Outcome out = scenario("sleeps", 2, {{"BRAZE_RANK_LATE", "1"}});
   EXPECT_EQ(out.status[0], 0) << out.output;
   EXPECT_THAT(out.output, HasSubstr("rank 1 is late: others have waited at call 6"));
+}
+
+// It has begun the call in which others wait for it.
+TEST_P(Mpi, WhoIsStoppedIsGivenUp) {
+  const Outcome out = scenario("stops", 3, {{"BRAZE_RANK_LATE", "1"}, {"BRAZE_RANK_LIMIT", "3"}});
+  EXPECT_FALSE(out.hung);
+  EXPECT_NE(out.status[0], 0) << out.output;
+  EXPECT_THAT(out.output, HasSubstr("rank 1 is given up, 3 seconds late at call 6"));
+}
+
+// MPI itself would wait for it for ever.
+TEST_P(Mpi, WhoIsStoppedAtTheEndIsGivenUp) {
+  const Outcome out =
+      scenario("stops-at-the-end", 3, {{"BRAZE_RANK_LATE", "1"}, {"BRAZE_RANK_LIMIT", "3"}});
+  EXPECT_FALSE(out.hung);
+  EXPECT_THAT(out.output,
+              HasSubstr("rank 1 is given up, 3 seconds late at the end of the program"));
 }
 
 TEST_P(Mpi, AnotherImplementationsPluginIsRefused) {
