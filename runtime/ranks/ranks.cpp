@@ -233,11 +233,12 @@ bool Ranks::await_ends() {
     if (all_end) return true;
     // Launchers end all processes when one ends after a failure.
     if (failed_ && Clock::now() > end) return false;
-    if (!silent.empty() && !patience) patience.emplace("the end of the program");
-    if (silent.empty())
+    if (failed_ || silent.empty()) {
       patience.reset();
-    else
+    } else {
+      if (!patience) patience.emplace("the end of the program");
       patience->note(silent);
+    }
     std::this_thread::sleep_for(milliseconds(1));
   }
 }

@@ -3,6 +3,7 @@
 // is made by hand. Prints one line a rank and fact, "rank R: ...", and ends with 0 if all is as the
 // scenario says.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -288,15 +289,29 @@ int until_failure(const Mesh& mesh, Act&& act) {
   return 3;
 }
 
-/// Has another process stop this one after `after` seconds, and let it go on after 12 more.
-void stop_for_a_while(double after) {
+// The other ranks see in the folder STOPS that one is stopped, and say there when it may go on.
+std::string file_of_stops(const std::string& name) {
+  return std::string(std::getenv("STOPS")) + "/" + name;
+}
+void make_file(const std::string& path) { close(open(path.c_str(), O_CREAT | O_WRONLY, 0600)); }
+bool is_file(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+/// Has another process stop this one after `seconds`, until it may go on.
+void stop_after(int seconds) {
+  const std::string stopped = file_of_stops("stopped"), over = file_of_stops("over");
   const pid_t self = getpid();
   if (fork() != 0) return;
-  usleep(static_cast<useconds_t>(1e6 * after));
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(file);
+  sleep(static_cast<unsigned>(seconds));
   kill(self, SIGSTOP);
-  sleep(12);
+  make_file(stopped);
+  while (getppid() == self && !is_file(over)) usleep(10000);
   kill(self, SIGCONT);
   _exit(0);
+}
+
+void await_stop() {
+  while (!is_file(file_of_stops("stopped"))) usleep(10000);
 }
 
 /// As a program that uses MPI itself does: `level` of threads is asked for.
@@ -375,21 +390,25 @@ int run(const std::string& scenario, int each) {
   }
   if (scenario == "stops") {
     // One rank is stopped when it has begun the call that the others begin later.
-    return until_failure(mesh, [&](int i) {
+    const int status = until_failure(mesh, [&](int i) {
       if (i != 5) return;
       if (guilty)
-        stop_for_a_while(1);
+        stop_after(1);
       else
-        sleep(2);
+        await_stop();
     });
+    make_file(file_of_stops("over"));
+    return status;
   }
   if (scenario == "stops-at-the-end") {
-    const MeshExecutable run = load(mesh, kAll[0]);
-    if (!step(mesh, run, kAll[0], 0)) return 1;
+    if (!step(mesh, load(mesh, kAll[0]), kAll[0], 0)) return 1;
     rank_barrier();
-    if (guilty) stop_for_a_while(0);
-    if (guilty) sleep(2);
-    say("ends");
+    if (guilty) {
+      stop_after(0);
+      sleep(1);
+    } else {
+      await_stop();
+    }
     return 0;
   }
   if (scenario == "sleeps" || scenario == "oversleeps")
