@@ -489,7 +489,9 @@ Executable Executable::load(std::shared_ptr<const Program> program, const Device
              join(program->mesh, ", ",
                   [](const MeshAxis& axis) { return fmt::format("{}: {}", axis.name, axis.size); }),
              device.name()),
-         {.location = {}, .node = program->name, .fix = "run it over a mesh: spmd"});
+         {.location = {},
+          .node = program->name,
+          .fix = "run it over a mesh: by spmd, or by braze run --mesh"});
   return load_on_mesh(std::move(program), device, {});
 }
 

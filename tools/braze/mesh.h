@@ -23,12 +23,14 @@ struct MeshFlags {
   bool is_given() const { return !mesh.empty(); }
   /// Usage failure unless it is NAME=SIZE,...
   std::vector<MeshAxis> axes() const;
-  /// What each device does of the source: a graph of whole tensors. What cannot be is a Failure
-  /// with Exit::Compile, and another source a usage failure.
+  /// What each device does of the source: a graph of whole tensors, or one with collectives, which
+  /// is that already. What such a graph takes and returns differently on each device is joined: its
+  /// first axis for the first axis of the mesh over which it varies, and so on. What cannot be is a
+  /// Failure with Exit::Compile, and another source a usage failure.
   Distributed distributed(const Source& source) const;
 };
 
-/// A program of whole tensors on a mesh.
+/// A program on a mesh, which takes and returns whole tensors.
 class MeshJob {
  public:
   MeshJob(const MeshFlags& flags, const Source& source, const Device& device,
