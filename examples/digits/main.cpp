@@ -45,6 +45,13 @@ struct Options {
   std::string save;  // folder for what it takes to run the model elsewhere; empty: none
 };
 
+// Of "data=N" the N; 0 if there is anything else, such as a second axis.
+int count_of(const std::string& text) {
+  const bool is_number =
+      !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string::npos;
+  return is_number ? std::stoi(text) : 0;
+}
+
 Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; i += 2) {
@@ -53,7 +60,7 @@ Options parse(int argc, char** argv) {
     if (option == "--device")
       options.device = Device(argv[i + 1]);
     else if (option == "--mesh" && std::string(argv[i + 1]).starts_with("data="))
-      options.devices = std::stoi(argv[i + 1] + 5);
+      options.devices = count_of(argv[i + 1] + 5);
     else if (option == "--threads")
       options.threads = std::stoi(argv[i + 1]);
     else if (option == "--epochs")
@@ -70,7 +77,7 @@ Options parse(int argc, char** argv) {
           "[--save FOLDER] [--trace FILE]");
   }
   if (options.epochs < 1) throw std::runtime_error("--epochs is at least 1");
-  if (options.devices < 1) throw std::runtime_error("--mesh data=N has one device or more");
+  if (options.devices < 1) throw std::runtime_error("--mesh is data=N, with one device or more");
   return options;
 }
 
@@ -201,7 +208,7 @@ void train(const Step& step, const Options& options, const digits::Data& data,
       const bool compare = (epoch == 1 || epoch == options.epochs) &&
                            (begin == 0 || begin + kBatch >= trained) &&
                            options.device.kind() != DeviceKind::Interpreter &&
-                           rank_count() == 1;  // what other processes have is not here
+                           (options.devices == 1 || rank_count() == 1);  // else parts are elsewhere
       if (compare) {
         const CheckReport report = step.check(model.parameters, model.state, pixels, labels);
         ++checked;
@@ -262,8 +269,9 @@ int run(const Options& options) {
   const double expected = options.epochs >= 40 ? 0.92 : options.epochs >= 3 ? 0.8 : 0;
   if (options.devices > 1) {
     std::printf("devices                        %d\n", options.devices);
-    std::printf("%d steps in the interpreter     %s, %.1f %% of the values judged\n", checked,
-                worst.ok ? "right" : "WRONG", 100 * worst.judged);
+    if (checked > 0)
+      std::printf("%d steps in the interpreter     %s, %.1f %% of the values judged\n", checked,
+                  worst.ok ? "right" : "WRONG", 100 * worst.judged);
     const bool is_checked = checked > 0 || rank_count() > 1;
     return worst.ok && is_checked && accuracy >= expected ? 0 : 1;
   }

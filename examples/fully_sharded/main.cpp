@@ -1,6 +1,8 @@
 // Fully sharded data parallelism: each device keeps a part of every parameter and of the
 // optimizer's state, gathers a parameter where it is used, and gets its part of the gradient. The
-// checkpoint is one file a device. Usage: fully_sharded [DEVICES [DEVICE]]
+// checkpoint is one file a device. Usage: fully_sharded [DEVICES [DEVICE [FOLDER]]], or with a
+// device of each of two processes: mpirun -n 2 fully_sharded 2. All processes have to see the
+// FOLDER, where the checkpoint is written.
 #include <braze/braze.h>
 #include <unistd.h>
 
@@ -8,7 +10,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <string>
 #include <tuple>
+#include <vector>
 
 using namespace braze;
 
@@ -40,6 +44,10 @@ double train(const Step& one, Parameters& w, Parameters& state, const Array& x, 
 int main(int argc, char** argv) {
   try {
     const int devices = argc > 1 ? std::atoi(argv[1]) : 2;
+    if (devices < 1) {
+      std::cerr << "usage: fully_sharded [DEVICES [DEVICE [FOLDER]]]\n";
+      return 2;
+    }
     const DeviceGuard guard(argc > 2 ? Device(argv[2]) : default_device());
     if (default_device().kind() == DeviceKind::Cpu) set_cpu_device_count(devices);
     const Mesh mesh({{"data", devices}});
@@ -64,17 +72,24 @@ int main(int argc, char** argv) {
     const std::string text = on_mesh.explain();
     std::cout << text.substr(0, text.find("\n\n")) << "\n";
 
-    // Written as it is spread, and read as one array on one device.
+    // Written as it is spread, and read as whole arrays.
+    const std::filesystem::path parent =
+        argc > 3 ? argv[3] : std::filesystem::temp_directory_path();
     const std::filesystem::path folder =
-        std::filesystem::temp_directory_path() / ("fully_sharded-" + std::to_string(getpid()));
-    std::filesystem::create_directory(folder);
+        parent / ("fully_sharded-" + (mesh.is_local() ? std::to_string(getpid()) : "of-all"));
+    std::filesystem::create_directories(folder);
     const std::string index = folder / "step.safetensors.index.json";
     save_checkpoint(index, state_dict(parts));
     const Parameters loaded = restore(start, load_checkpoint(index));
     bool kept = true;
-    for (const auto& [name, value] : loaded)
-      kept &= value.to_vector<float>() == parts[name].to_vector<float>();
-    std::filesystem::remove_all(folder);
+    for (const auto& [name, value] : loaded) {
+      const std::vector<Array> read = value.to(mesh, sharded("data")).shards(),
+                               written = parts[name].shards();
+      for (size_t i = 0; i < read.size(); ++i)
+        kept &= read[i].to_vector<float>() == written[i].to_vector<float>();
+    }
+    rank_barrier();  // all have read it
+    if (this_rank() == 0) std::filesystem::remove_all(folder);
 
     const bool same = std::abs(together - alone) < 1e-3 * std::abs(alone) + 1e-4;
     std::cout << "loss " << together << " over " << mesh.to_string() << ", " << alone

@@ -15,6 +15,10 @@ using namespace braze;
 int main(int argc, char** argv) {
   try {
     const int devices = argc > 1 ? std::atoi(argv[1]) : 2;
+    if (devices < 1) {
+      std::cerr << "usage: linear_parallel [DEVICES [DEVICE]]\n";
+      return 2;
+    }
     const DeviceGuard guard(argc > 2 ? Device(argv[2]) : default_device());
     if (default_device().kind() == DeviceKind::Cpu) set_cpu_device_count(devices);
     const Mesh mesh({{"data", devices}});

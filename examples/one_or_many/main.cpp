@@ -51,6 +51,10 @@ Run train(const Step& one, Parameters layers, const Array& x, const Array& label
 int main(int argc, char** argv) {
   try {
     const int most = argc > 1 ? std::atoi(argv[1]) : 4;
+    if (most < 1) {
+      std::cerr << "usage: one_or_many [MOST_DEVICES [DEVICE [BATCH]]]\n";
+      return 2;
+    }
     const DeviceGuard guard(argc > 2 ? Device(argv[2]) : default_device());
     const int64_t given = argc > 3 ? std::atoll(argv[3]) : 0, batch = given > 0 ? given : 512;
     if (default_device().kind() == DeviceKind::Cpu) set_cpu_device_count(most);

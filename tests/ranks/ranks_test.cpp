@@ -245,7 +245,10 @@ TEST_F(Folder, WhoIsVeryLateIsGivenUp) {
 
 // When it goes on, it hears that the others have given it up.
 TEST_F(Folder, WhoIsStoppedIsGivenUp) {
-  const Outcome out = run("stops", 3, {{"BRAZE_RANK_LATE", "1"}, {"BRAZE_RANK_LIMIT", "3"}});
+  const TemporaryFolder stops;
+  const Outcome out =
+      run("stops", 3,
+          {{"BRAZE_RANK_LATE", "1"}, {"BRAZE_RANK_LIMIT", "3"}, {"STOPS", stops.path.string()}});
   EXPECT_EQ(out.status, (std::vector<int>{3, 3, 3})) << out.output;
   EXPECT_THAT(out.output, HasSubstr("rank 1 is given up, 3 seconds late at call"));
 }
@@ -468,17 +471,22 @@ TEST_P(Mpi, WhoIsLateIsNamedAndAwaited) {
 
 // It has begun the call in which others wait for it.
 TEST_P(Mpi, WhoIsStoppedIsGivenUp) {
-  const Outcome out = scenario("stops", 3, {{"BRAZE_RANK_LATE", "1"}, {"BRAZE_RANK_LIMIT", "3"}});
-  EXPECT_FALSE(out.hung);
+  const TemporaryFolder stops;
+  const Outcome out = scenario(
+      "stops", 3,
+      {{"BRAZE_RANK_LATE", "1"}, {"BRAZE_RANK_LIMIT", "3"}, {"STOPS", stops.path.string()}});
+  EXPECT_FALSE(out.hung) << out.output;
   EXPECT_NE(out.status[0], 0) << out.output;
   EXPECT_THAT(out.output, HasSubstr("rank 1 is given up, 3 seconds late at call 6"));
 }
 
 // MPI itself would wait for it for ever.
 TEST_P(Mpi, WhoIsStoppedAtTheEndIsGivenUp) {
-  const Outcome out =
-      scenario("stops-at-the-end", 3, {{"BRAZE_RANK_LATE", "1"}, {"BRAZE_RANK_LIMIT", "3"}});
-  EXPECT_FALSE(out.hung);
+  const TemporaryFolder stops;
+  const Outcome out = scenario(
+      "stops-at-the-end", 3,
+      {{"BRAZE_RANK_LATE", "1"}, {"BRAZE_RANK_LIMIT", "3"}, {"STOPS", stops.path.string()}});
+  EXPECT_FALSE(out.hung) << out.output;
   EXPECT_THAT(out.output,
               HasSubstr("rank 1 is given up, 3 seconds late at the end of the program"));
 }
@@ -509,6 +517,12 @@ TEST_P(Mpi, ExamplesRunInSeveralProcesses) {
   const Outcome training = run({BRAZE_ONE_OR_MANY, "2", "cpu"});
   EXPECT_EQ(training.status[0], 0) << training.output;
   EXPECT_THAT(training.output, HasSubstr("one training on any number of devices: yes"));
+  const TemporaryFolder files;
+  const Outcome sharded = run({BRAZE_FULLY_SHARDED, "2", "cpu", files.path.string()});
+  EXPECT_EQ(sharded.status[0], 0) << sharded.output;
+  EXPECT_THAT(sharded.output, HasSubstr("checkpoint: kept"));
+  const Outcome transformer = run({BRAZE_TRANSFORMER_PARALLEL, "1", "2", "cpu"});
+  EXPECT_EQ(transformer.status[0], 0) << transformer.output;
   const Outcome digits =
       run({BRAZE_DIGITS, "--device", "cpu", "--mesh", "data=2", "--epochs", "3"});
   EXPECT_EQ(digits.status[0], 0) << digits.output;
