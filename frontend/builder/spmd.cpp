@@ -99,10 +99,11 @@ struct SpmdCore::State {
 
   /// The shape of a shard.
   Dims part_of(const Spec& spec, const Sharding& sharding, const std::string& leaf) const {
-    const std::string what = fmt::format("{}: {}, {},", plan.options.name, leaf, spec.to_string());
+    const std::string what = fmt::format("{}, {},", leaf, spec.to_string());
     std::vector<int64_t> whole;
     for (const Dim& dim : spec.shape) whole.push_back(dim.is_constant() ? dim.value() : 0);
-    const std::vector<int64_t> known = shard_shape(whole, sharding, mesh, what);
+    const std::vector<int64_t> known =
+        shard_shape(whole, sharding, mesh, fmt::format("{}: {}", plan.options.name, what));
     Dims part(known.begin(), known.end());
     for (size_t axis = 0; axis < part.size(); ++axis) {
       if (spec.shape[axis].is_constant()) continue;
