@@ -19,6 +19,7 @@ faults=(
   'ranks Folder.WhoIsLateIsNamedAndAwaited'
   'ranks Folder.WhoIsVeryLateIsGivenUp'
   'ranks Folder.WhoIsStoppedIsGivenUp'
+  'ranks Folder.WhoCannotJoinIsReported'
   'ranks Folder.ProcessesThatDoDifferentThingsAreTold'
   'ranks Folder.EveryCallCanBeCompared'
   'ranks Folder.FilesOfAnEarlierRunAreRefused'

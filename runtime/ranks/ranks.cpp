@@ -115,6 +115,8 @@ std::atomic<Ranks*> the_ranks{nullptr};
 
 Ranks* meet() {
   const Launched& how = launched();
+  if (how.meeting != Launched::Meeting::Alone)
+    late(), limit();  // a wrong setting is reported now, not when somebody is late
   std::unique_ptr<Board> board;
   switch (how.meeting) {
     case Launched::Meeting::Alone:

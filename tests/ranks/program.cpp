@@ -24,6 +24,7 @@
 #include "runtime/memory/allocator.h"
 #include "runtime/mesh/links.h"
 #include "tests/mesh/run.h"
+#include "tests/runtime/cuda/fake_cuda.h"
 #include "tests/runtime/cuda/kernels.h"
 
 namespace braze {
@@ -387,6 +388,11 @@ int run(const std::string& scenario, int each) {
     const MeshExecutable run = load(mesh, kAll[0]);
     for (int i = 0; i < 50; ++i) run.run(to_mesh(mesh, inputs_of(mesh, kElements, i)));
     return 0;
+  }
+  if (scenario == "cannot-join") {
+    // NCCL fails on one rank where all of them connect their GPUs.
+    if (guilty) test::fake_cuda()->failures["nccl init"] = {0, cuda::CUresult{3}};
+    return until_failure(mesh, [](int) {});
   }
   if (scenario == "stops") {
     // One rank is stopped when it has begun the call that the others begin later.

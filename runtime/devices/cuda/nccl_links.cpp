@@ -1,8 +1,12 @@
 // nccl_links.cpp — collectives between the GPUs of this process and those of other processes.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "ir/graph/shards.h"
@@ -130,7 +134,7 @@ class Communicators {
   }
 
   /// Makes those of a group of several processes. The process of the group's first device publishes
-  /// the id of the group under `name`.
+  /// the id of the group under `name`. Throws if the ranks fail meanwhile.
   static void join(GroupComms& group, std::span<const Device> devices, Ranks& ranks,
                    const std::string& name, const std::string& axis) {
     const NcclApi& api = *nccl().api;
@@ -147,13 +151,71 @@ class Communicators {
     std::copy_n(text.data(), std::min(text.size(), sizeof id.internal), id.internal);
     const std::string what = fmt::format("connecting {} GPUs along {} of {} processes",
                                          group.members.size(), axis, ranks.count());
+    const auto joining = std::make_shared<Joining>();
+    joining->comms.resize(group.members.size());
+    std::vector<std::pair<size_t, Device>> here;  // place and device
+    for (size_t place = 0; place < group.members.size(); ++place)
+      if (is_here(group.members[place]))
+        here.emplace_back(place, devices[static_cast<size_t>(group.members[place])]);
+    run_aside([joining, here, id, what] {
+      try {
+        connect(joining->comms, here, id, what);
+      } catch (...) {
+        joining->error = CapturedError::current();
+      }
+      const std::lock_guard lock(joining->mutex);
+      joining->done = true;
+      if (joining->left) joining->abort();
+    });
+    try {
+      while (!joining->is_done()) ranks.pause(std::chrono::milliseconds(1));
+    } catch (...) {
+      const std::lock_guard lock(joining->mutex);
+      joining->left = true;
+      if (joining->done) joining->abort();
+      throw;
+    }
+    joining->error.rethrow();
+    group.comms = joining->comms;
+  }
+
+  /// What a thread that connects GPUs of several processes shares with the one that waits for it.
+  /// NCCL waits without a bound for all of them, so if one of the processes fails, nobody waits for
+  /// this thread any more.
+  struct Joining {
+    std::vector<ncclComm_t> comms;
+    CapturedError error;
+    std::mutex mutex;
+    bool done = false, left = false;
+
+    bool is_done() {
+      const std::lock_guard lock(mutex);
+      return done;
+    }
+    void abort() const {
+      for (const ncclComm_t comm : comms)
+        if (comm && !error) nccl().api->comm_abort(comm);
+    }
+  };
+
+  template <class Function>
+  static void run_aside(Function&& function) {
+    try {
+      std::thread(function).detach();
+    } catch (const std::system_error&) {
+      function();  // there are no threads
+    }
+  }
+
+  static void connect(std::vector<ncclComm_t>& comms,
+                      std::span<const std::pair<size_t, Device>> here, const ncclUniqueId& id,
+                      const std::string& what) {
+    const NcclApi& api = *nccl().api;
     check(api.group_start(), what);
-    for (size_t place = 0; place < group.members.size(); ++place) {
-      if (!is_here(group.members[place])) continue;
-      const Device& device = devices[static_cast<size_t>(group.members[place])];
+    for (const auto& [place, device] : here) {
       const auto& driver = static_cast<CudaDriver&>(Registry::get().driver(device));
       const CudaContext::Scope scope(driver.context());
-      check(api.comm_init_rank(&group.comms[place], static_cast<int>(group.members.size()), id,
+      check(api.comm_init_rank(&comms[place], static_cast<int>(comms.size()), id,
                                static_cast<int>(place)),
             what);
     }
