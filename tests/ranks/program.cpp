@@ -391,7 +391,8 @@ int run(const std::string& scenario, int each) {
   }
   if (scenario == "cannot-join") {
     // NCCL fails on one rank where all of them connect their GPUs.
-    if (guilty) test::fake_cuda()->failures["nccl init"] = {0, cuda::CUresult{3}};
+    if (guilty)
+      test::fake_cuda()->failures["nccl init"] = {0, decltype(test::FakeCuda::Failure::result){3}};
     return until_failure(mesh, [](int) {});
   }
   if (scenario == "stops") {
