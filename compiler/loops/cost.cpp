@@ -1,7 +1,9 @@
 #include "compiler/loops/cost.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <map>
 #include <set>
 #include <unordered_map>
 
@@ -128,7 +130,8 @@ bool on_matrix_units(const LoopTask& task) {
 }
 
 // How often the factors of a dot on matrix units are computed: once for all columns.
-double factor_elements(const LoopTree& tree, const LoopTask& dot) {
+double factor_elements(const LoopTree& tree, const LoopTask& dot,
+                       const std::vector<const Loop*>& around) {
   double out = 0;
   for (const uint32_t result : dot.body.results) {
     if (dot.body.steps[result].kind != LoopStep::Kind::Apply) continue;
@@ -138,7 +141,81 @@ double factor_elements(const LoopTree& tree, const LoopTask& dot) {
     remove_dead_steps(factor.body);
     out = std::max(out, elements_along(tree, axes_used(tree, factor)));
   }
+  std::vector<const Loop*> outside;
+  for (const Loop* loop : around) {
+    if (loop->bounds)
+      out *=
+          mean_length(tree, outside, *loop) / most(extent_in(tree, outside, loop->levels[0].axis));
+    outside.push_back(loop);
+  }
   return out;
+}
+
+// What a step of a body takes on a GPU, in operations.
+double gpu_cost(const LoopBody& body, const LoopStep& s) {
+  using Op = ElementwiseOp;
+  // Two values of 16 bits are converted at once, and bodies for 16 bits are shorter. The unit for
+  // approximations takes a quarter of the threads at a time.
+  constexpr double kConvert = 0.5, kShortBody = 0.5, kApproximation = 4;
+  const auto is = [&](size_t argument, LoopStep::Kind kind) {
+    return body.steps[s.arguments[argument]].kind == kind;
+  };
+  // A sign is changed by the operation that reads it, and what is not loaded keeps a constant.
+  if (s.op == Op::neg || s.op == Op::abs) return 0;
+  if (s.op == Op::select && is(0, LoopStep::Kind::Inside) && is(1, LoopStep::Kind::Load) &&
+      is(2, LoopStep::Kind::Constant))
+    return 0;
+  if (s.op == Op::convert) return kConvert;
+  if (s.op == Op::min || s.op == Op::max) return 1;
+  if (s.op == Op::approx_exp2 || s.op == Op::approx_inverse) return kApproximation;
+  const bool is_short = !is_machine(s.op) && (s.coarse || is_half(s.dtype));
+  return operation_cost(s.op) * (is_short ? kShortBody : 1);
+}
+
+// The divisions and conditions of a body's indices, each once, and what they take on a GPU.
+void add_index_costs(const Expr& e, std::map<Expr, double>& out) {
+  constexpr double kDivision = 4;
+  if (e.kind() == Expr::Kind::FloorDiv || e.kind() == Expr::Kind::Mod) {
+    const auto divisor = e.operands()[1].as_constant();
+    out.emplace(e, divisor && std::has_single_bit(uint64_t(*divisor)) ? 1 : kDivision);
+  }
+  for (const Expr& operand : e.operands()) add_index_costs(operand, out);
+}
+std::map<Expr, double> index_costs(const LoopBody& body) {
+  constexpr double kCondition = 2;
+  std::map<Expr, double> out;
+  for (const LoopStep& s : body.steps) {
+    for (const Expr& e : s.at) add_index_costs(e, out);
+    for (const RangeCondition& c : s.conditions) {
+      add_index_costs(c.value, out);
+      out.insert_or_assign(c.value, kCondition);
+    }
+  }
+  return out;
+}
+
+// Whether the loops around a task are cut where the condition, or the one on which a select
+// depends, becomes decided.
+bool is_decided(const LoopBody& body, const LoopStep& s, const std::vector<const Loop*>& around) {
+  if (s.op == ElementwiseOp::select) return is_decided(body, body.steps[s.arguments[0]], around);
+  const auto comparison = comparison_of_indices(body, s);
+  return comparison && std::ranges::any_of(around, [&](const Loop* loop) {
+           return std::ranges::find(loop->parts, *comparison) != loop->parts.end();
+         });
+}
+
+// Whether a vector on a CPU cannot load or compute the step at once, because what it takes jumps
+// along the lanes.
+bool jumps(const LoopTree& tree, const LoopStep& s, const LoopAxis& lane, int64_t lanes) {
+  if (s.kind != LoopStep::Kind::Load && s.kind != LoopStep::Kind::Index) return false;
+  const Expr at = s.kind == LoopStep::Kind::Index
+                      ? s.at[0]
+                      : linear_offset(s.at, tree.tensors[s.source].type.shape);
+  if (at.coefficient_of(lane.name)) return false;
+  const Expr turn = Expr::symbol("vector.turn", {0, lane.extent.range().max / lanes});
+  return !(at.substitute(lane.name, turn * lanes + (lanes - 1)) -
+           at.substitute(lane.name, turn * lanes))
+              .as_constant();
 }
 
 // The operations of bodies. On a CPU, one whose result is the same for all lanes of a vector runs
@@ -149,32 +226,62 @@ double body_operations(const LoopTree& tree, const Target& target) {
   // each of them.
   constexpr double kElementsOfThread = 8, kThreads = 256, kOfNeighbours = 0.25;
   constexpr double kScalar = 0.25;  // of the time of an operation on a vector
+  constexpr double kPairs = 2;      // a shuffle and an operation, on vectors
+  constexpr double kJump = 32;      // of an element that a vector takes alone
   const bool gpu = target.kind == TargetKind::Gpu;
+  const int lanes = target.vector_lanes(4);
   double out = 0;
   const auto first = first_steps(tree);
   auto is_first = first.begin();
+  std::set<Expr> counted;
   for (const LoopRegion& phase : tree.phases) {
     const double instances = instances_of(tree, phase);
     for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
       const std::vector<bool>& counts = *is_first++;
       const std::set<size_t> all = all_axes(tree, task);
-      std::optional<size_t> lane;  // the last dimension of the tile
+      std::set<size_t> tile;
       for (const size_t axis : all)
-        if (!extent_in(tree, around, axis).is_constant(1)) lane = axis;
+        if (!extent_in(tree, around, axis).is_constant(1)) tile.insert(axis);
+      const auto along_lanes = [&](const auto& axes) {  // the last dimension of the tile
+        return !tile.empty() && std::ranges::count(axes, *tile.rbegin()) > 0;
+      };
       const bool matrix = gpu && on_matrix_units(task);
-      const double factors = matrix ? factor_elements(tree, task) : 0;
-      const double threads = gpu && !matrix ? times(tree, around, all) / kElementsOfThread : 0;
+      const double factors = matrix ? factor_elements(tree, task, around) : 0;
+      const auto evaluations = [&](const std::set<size_t>& along) {
+        if (matrix) return factors;
+        const double changes = times(tree, around, along);
+        if (!gpu) return along_lanes(along) ? changes : changes * lanes * kScalar;
+        std::set<size_t> repeated = tile;
+        repeated.insert(along.begin(), along.end());
+        const double threads = times(tree, around, repeated) / kElementsOfThread;
+        return std::max(changes, std::min(threads, std::max(changes, instances) * kThreads) /
+                                     (along_lanes(along) ? kOfNeighbours : 1));
+      };
+      // The lanes of a state are combined pair by pair.
+      if (!gpu && task.kind == LoopTask::Kind::Fold && along_lanes(task.over))
+        out += kPairs * lanes * std::log2(lanes) * elements_along(tree, own_axes(tree, task));
       const auto axes = axes_of_steps(tree, task.body);
       for (size_t i = 0; i < axes.size(); ++i) {
         const LoopStep& s = task.body.steps[i];
-        if (s.kind != LoopStep::Kind::Apply || !counts[i]) continue;
-        const double changes = matrix ? factors : times(tree, around, axes[i]);
-        const double share = lane && axes[i].contains(*lane) ? kOfNeighbours : 1;
-        double evaluations =
-            std::max(changes, std::min(threads, std::max(changes, instances) * kThreads) / share);
-        if (!gpu && !(lane && axes[i].contains(*lane)))
-          evaluations *= target.vector_lanes(4) * kScalar;
-        out += operation_cost(s.op) * evaluations;
+        if (!counts[i]) continue;
+        if (!gpu && along_lanes(axes[i]) && jumps(tree, s, tree.axes[*tile.rbegin()], lanes))
+          out += kJump * times(tree, around, axes[i]);
+        // Bools are taken out of the words in which they are loaded.
+        if (gpu && s.kind == LoopStep::Kind::Load && s.dtype == DType::Bool)
+          out += evaluations(axes[i]);
+        if (s.kind != LoopStep::Kind::Apply || (gpu && is_decided(task.body, s, around))) continue;
+        out += (gpu ? gpu_cost(task.body, s) : operation_cost(s.op)) * evaluations(axes[i]);
+      }
+      if (!gpu || matrix) return;
+      for (const auto& [index, cost] : index_costs(task.body)) {
+        if (!counted.insert(index).second) continue;
+        std::set<size_t> along;
+        for (const std::string& symbol : index.symbols()) {
+          if (const auto axis = find_axis(tree, symbol)) along.insert(*axis);
+          if (const auto step = loaded_step(symbol))
+            along.insert(axes[*step].begin(), axes[*step].end());
+        }
+        out += cost * evaluations(along);
       }
     });
   }
@@ -250,6 +357,10 @@ double line_bytes(const LoopTree& tree, const LoopTask& task,
   return touched <= kLine / 8 ? element : touched;
 }
 
+// A turn that a loop leaves out because its term has another place takes this share of the time of
+// a turn that loads.
+constexpr double kSought = 0.125;
+
 // The memory that the tasks load and store.
 class Traffic {
  public:
@@ -289,9 +400,11 @@ class Traffic {
     const Expr offset = linear_offset(load.at, tensor.type.shape);
     const Loop* walk = nullptr;
     double turns = 1;
+    bool seeks = false;
     for (size_t i = 0; i < around.size(); ++i)
       if (const Loop* loop = around[i]; !loop->parallel) {
         walk = loop;
+        seeks |= loop->seek;
         for (const auto& [axis, turn] : loop->levels)
           turns *= std::max(
               mean_length(tree_, {around.begin(), around.begin() + static_cast<std::ptrdiff_t>(i)},
@@ -299,7 +412,7 @@ class Traffic {
                   static_cast<double>(turn),
               1.0);
       }
-    out_.turns = std::max(out_.turns, turns);
+    out_.turns = std::max(out_.turns, turns * (seeks ? kSought : 1));
     bool again = false;
     for (const Seen& other : seen_) {
       if (other.tensor != load.source || !(other.offset == offset)) continue;
@@ -313,7 +426,7 @@ class Traffic {
     const double keeps = static_cast<double>(target_.l1_bytes) / 2;
     // One of the conditions, as those of the parts of a concatenation, holds in half of all places.
     const double share = load.conditions.empty() ? 1 : 0.5;
-    const double all = times(tree_, around, axes) * element * share;
+    const double all = seeks ? bytes : times(tree_, around, axes) * element * share;
     if (target_.kind == TargetKind::Gpu)
       out_.lines += all / element * line_bytes(tree_, task, around, offset, element);
     out_.loaded += bytes <= keeps ? std::min(bytes * target_.cores, all) : all;
@@ -372,7 +485,8 @@ Work work_of(const LoopTree& tree, const Target& target) {
                      all_axes(tree, task).size() > tree.values[s.source].axes.size();
       if (task.kind == LoopTask::Kind::Fold) folded.insert(task.target);
       const double indices = times(tree, around, all_axes(tree, task));
-      if (task.kind == LoopTask::Kind::Fold) out.operations += indices;
+      // A product that is summed before it is rounded is added by the multiplication.
+      if (task.kind == LoopTask::Kind::Fold && !task.unrounded) out.operations += indices;
       if (task.kind != LoopTask::Kind::Dot) return;
       const bool matrix = on_matrix_units(task);
       out.multiplies |= matrix;
@@ -399,6 +513,9 @@ struct Reached {
   // The shorter one of memory time and compute time is hidden by the longer one, except for this
   // share; the second is for kernels that compute elements from folds over their own tile.
   double not_overlapped, not_overlapped_after_folds;
+  // The same for kernels with dots on matrix units, which load before and store after their loops,
+  // and for the operations beside asynchronous dots, which mostly wait for each other.
+  double not_overlapped_by_dots, not_overlapped_beside_dots;
   // In launches: what a kernel takes besides its phases, and what a phase with folds or with matrix
   // units takes besides a launch.
   double start, folding, multiplying;
@@ -410,6 +527,8 @@ constexpr Reached kCpu{.memory = 1,
                        .resident = 1,
                        .not_overlapped = 0.25,
                        .not_overlapped_after_folds = 0.25,
+                       .not_overlapped_by_dots = 0.25,
+                       .not_overlapped_beside_dots = 1,
                        .start = 0,
                        .folding = 0,
                        .multiplying = 0};
@@ -420,9 +539,11 @@ constexpr Reached kGpu{.memory = 0.76,
                        .contractions = 0.5,
                        .resident = 0.25,
                        .not_overlapped = 0.1,
-                       .not_overlapped_after_folds = 0.4,
+                       .not_overlapped_after_folds = 0.3,
+                       .not_overlapped_by_dots = 0.5,
+                       .not_overlapped_beside_dots = 0.6,
                        .start = 0.25,
-                       .folding = 0.17,
+                       .folding = 0.1,
                        .multiplying = 0.67};
 
 // The shares of their rates that dots on matrix units reach.
@@ -430,14 +551,16 @@ constexpr double kAsynchronousDots = 0.8, kWarpDots = 0.25;
 // What is loaded often comes faster than from the shared cache, by this factor, because a part of
 // it is in a closer one.
 constexpr double kCloser = 2.25;
-// In the time of 256 operations, a multiprocessor loads a line of 128 bytes from its nearest cache.
-constexpr double kLineBytesPerFlop = 0.5;
+// In the time of 160 operations, a multiprocessor loads a line of 128 bytes from its nearest cache.
+constexpr double kLineBytesPerFlop = 0.8;
 // The number of tile elements that must be under way to keep the memory busy for one
 // multiprocessor.
 constexpr double kElementsToFill = 2400;
+// A multiprocessor whose dots need data can draw this multiple of its share of the memory's rate.
+constexpr double kDrawn = 2;
 // A turn of a loop that loads what it needs takes at least so long. A multiprocessor runs about so
 // many blocks at once.
-constexpr double kTurnSeconds = 0.8e-6, kResidentBlocks = 8;
+constexpr double kTurnSeconds = 0.8e-6, kResidentBlocks = 12;
 
 // The share of the machine that the instances keep busy.
 double busy_share(const Work& work, const Target& target) {
@@ -445,6 +568,12 @@ double busy_share(const Work& work, const Target& target) {
   if (target.kind != TargetKind::Gpu) return std::min(waves, 1.0);
   if (work.multiplies) return waves / std::ceil(waves);
   return std::min({waves, 1.0, waves * work.tile / kElementsToFill});
+}
+
+// The share of the memory's rate that the instances can draw.
+double drawn_share(const Work& work, const Target& target) {
+  if (target.kind != TargetKind::Gpu || !work.multiplies) return busy_share(work, target);
+  return std::min(work.instances / std::max(target.cores, 1) * kDrawn, 1.0);
 }
 
 }  // namespace
@@ -475,14 +604,13 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
   const auto beside_each_other = [](double a, double b, double not_overlapped) {
     return std::max(a, b) + not_overlapped * std::min(a, b);
   };
-  // Asynchronous dots of one group run while another group computes.
-  const double computing =
-      beside_each_other(operations, products, work.asynchronous ? reached.not_overlapped : 1);
+  const double computing = beside_each_other(
+      operations, products, work.asynchronous ? reached.not_overlapped_beside_dots : 1);
   double running =
-      beside_each_other(moving, computing,
-                        work.waits && !work.multiplies ? reached.not_overlapped_after_folds
-                                                       : reached.not_overlapped) /
-      busy_share(work, target);
+      beside_each_other(moving / drawn_share(work, target), computing / busy_share(work, target),
+                        work.multiplies ? reached.not_overlapped_by_dots
+                        : work.waits    ? reached.not_overlapped_after_folds
+                                        : reached.not_overlapped);
   if (gpu && !work.asynchronous)
     running =
         std::max(running, work.turns * kTurnSeconds *
