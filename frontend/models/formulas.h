@@ -15,5 +15,12 @@ Tensor cosh_of(const Tensor& x);
 Tensor atan_of(const Tensor& x);
 Tensor asin_of(const Tensor& x);
 Tensor acos_of(const Tensor& x);
+/// The y with erf(y) = x.
+Tensor erf_inv_of(const Tensor& x);
+/// log |gamma(x)|. It loses digits near its zeros at negative x.
+Tensor lgamma_of(const Tensor& x);
+/// The derivative of log(gamma(x)); NaN at 0 and at negative whole numbers. It loses digits near
+/// its zeros.
+Tensor digamma_of(const Tensor& x);
 
 }  // namespace braze

@@ -107,6 +107,24 @@ def indexing():
     return step, arguments, (0,)
 
 
+def counts():
+    """A training step of a model of counts, with noise on what it reads: the inverse error function, log gamma and its derivative."""
+    weights = {"w": normal(4, 3, scale=0.3), "size": normal(3, scale=0.3)}
+
+    def loss(p, key, x, y):
+        u = jax.random.uniform(key, x.shape, jnp.float32, -0.99, 0.99)  # the same numbers in f64
+        mean = jnp.exp((x + 0.1 * jax.lax.erf_inv(u.astype(x.dtype))) @ p["w"])
+        size = jnp.exp(p["size"])
+        return -jnp.mean(jax.lax.lgamma(y + size) - jax.lax.lgamma(size) - jax.lax.lgamma(y + 1) + size * jnp.log(size / (size + mean))
+                         + y * jnp.log(mean / (size + mean)))
+
+    def step(p, key, x, y):
+        value, gradient = jax.value_and_grad(loss)(p, key, x, y)
+        return jax.tree.map(lambda a, b: a - 0.1 * b, p, gradient), value
+
+    return step, (weights, np.array([0, 7], np.uint32), normal(6, 4), rng.poisson(2, (6, 3)).astype(np.float32)), (0,)
+
+
 def line(kind, array, extra=""):
     array = np.asarray(array)
     names = {"bool": "bool", "int32": "i32", "int64": "i64", "uint32": "u32", "float32": "f32", "float64": "f64"}
@@ -118,7 +136,7 @@ def line(kind, array, extra=""):
 def main(folder):
     folder = pathlib.Path(folder)
     folder.mkdir(exist_ok=True)
-    for make in (mlp, transformer, conv, indexing):
+    for make in (mlp, transformer, conv, indexing, counts):
         function, arguments, donated = make()
         text = jax.jit(function, donate_argnums=donated).lower(*arguments).as_text()
         (folder / f"{make.__name__}.mlir").write_text(text)

@@ -1,5 +1,8 @@
 // What the reader of StableHLO takes and refuses.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "braze/model.h"
 #include "ir/graph/graph.h"
@@ -128,6 +131,79 @@ TEST(Stablehlo, ALoopThatDependsOnAnArgumentNamesIt) {
   const Model model = parse(text, "%a: tensor<2xf32>, %n0: tensor<i32>) -> tensor<2xf32>",
                             {.values = {{"n0", Array::from(std::vector<int32_t>{2}, {}, "cpu")}}});
   EXPECT_EQ(run(model, {{1, 1}}), (std::vector<float>{4, 4}));
+}
+
+// As JAX prints them with as_text(debug_info=True).
+TEST(Stablehlo, AliasesOfLocationsStandBeforeTheModuleAndBehindIt) {
+  const Model model = parse_stablehlo(
+      "#loc = loc(unknown)\n#loc1 = loc(\"state['w']\")\n#loc2 = loc(\"/a/step.py\":4:10 to :31)\n"
+      "module @jit_step attributes {mhlo.num_partitions = 1 : i32} {\n"
+      " func.func public @main(%arg0: tensor<2xf32> loc(\"state['w']\")) -> (tensor<2xf32>) {\n"
+      "  %0 = stablehlo.negate %arg0 : tensor<2xf32> loc(#loc3)\n"
+      "  return %0 : tensor<2xf32> loc(#loc)\n } loc(#loc)\n} loc(#loc)\n"
+      "#loc3 = loc(\"jit(step)/neg\"(#loc2))\n");
+  EXPECT_EQ(model.inputs()[0].name, "state['w']");
+  EXPECT_EQ(run(model, {{1, 2}}), (std::vector<float>{-1, -2}));
+}
+
+// The greatest distance to known values, in units of the last place.
+double units_apart(const std::string& op, const std::vector<float>& x,
+                   const std::vector<double>& expected) {
+  const std::string type = fmt::format("tensor<{}xf32>", x.size());
+  const std::vector<float> got =
+      run(parse(fmt::format("%0 = chlo.{} %a : {} -> {}\n return %0 : {}", op, type, type, type),
+                fmt::format("%a: {}) -> {}", type, type)),
+          {x});
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const auto e = static_cast<float>(expected[i]);
+    if (got[i] == e || (std::isnan(got[i]) && std::isnan(e))) continue;
+    const double unit = std::nextafter(std::abs(e), INFINITY) - std::abs(e);
+    worst = std::max(worst, std::abs(got[i] - expected[i]) / unit);
+  }
+  return worst;
+}
+
+// The values are those of mpmath with 40 digits.
+TEST(Stablehlo, FunctionsOfProbabilityAreAccurate) {
+  const double nan = NAN;
+  EXPECT_LE(units_apart("erf_inv",
+                        {1e-30f, 0.00100000005f, -0.25f, 0.5f, 0.75f, -0.899999976f, 0.999000013f,
+                         0.999999881f, 1, -1, 1.5f},
+                        {8.862269282630517e-31, 0.0008862271995601054, -0.2253120550121781,
+                         0.47693627620446987, 0.81341984759761854, -1.1630870719457722,
+                         2.3267563267961548, 3.7439211627767996, INFINITY, -INFINITY, nan}),
+            1);
+  EXPECT_LE(units_apart(
+                "lgamma",
+                {9.99999968e-21f, 0.100000001f, 0.5f, 0.899999976f, 1.00097656f, 1.75f, 2.00099993f,
+                 2.5f, 6, 8.5f, 1000, 1.00000002e+30f, -0.5f, -3.5f, 1, 2, 0, -1, -INFINITY},
+                {46.051701891615392, 2.2527126362016008, 0.57236494292470009, 0.066376257733604591,
+                 -0.00056290317999120463, -0.084401121020485556, 0.00042307604498146539,
+                 0.28468287047291916, 4.787491742782046, 9.5492672573009977, 5905.2204232091812,
+                 6.8077553829263513e+31, 1.2655121234846454, -1.309006684993042, 0, 0, INFINITY,
+                 INFINITY, INFINITY}),
+            4);
+  EXPECT_LE(units_apart(
+                "digamma",
+                {9.99999997e-07f, 0.25f, 0.5f, 1, 3, 9.5f, 1000, 1.00000002e+20f, -0.25f, -1.25f, 0,
+                 -3, INFINITY},
+                {-1000000.5797387773, -4.2274535333762654, -1.9635100260214235,
+                 -0.57721566490153286, 0.92278433509846714, 2.1977378764029495, 6.9072551956488121,
+                 46.051701879921791, 2.9141391202135278, 3.7141391202135278, nan, nan, INFINITY}),
+            8);
+}
+
+TEST(Stablehlo, TheNextNumberCrossesZeroAndEndsAtTheSecond) {
+  const Model model = parse(
+      "%0 = chlo.next_after %a, %b : tensor<8xf32>, tensor<8xf32> -> tensor<8xf32>\n"
+      " return %0 : tensor<8xf32>",
+      "%a: tensor<8xf32>, %b: tensor<8xf32>) -> tensor<8xf32>");
+  const std::vector<float> x = {1, 1, -1, -1, 0, -0.0f, 2, INFINITY};
+  const std::vector<float> y = {2, 0, 0, -2, 1, -1, 2, 0};
+  const std::vector<float> got = run(model, {x, y});
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(got[i], std::nextafter(x[i], y[i])) << i;
+  EXPECT_TRUE(std::isnan(run(model, {{NAN, 1, 1, 1, 1, 1, 1, 1}, y})[0]));
 }
 
 TEST(Stablehlo, ProgramsForSeveralDevicesAreRefused) {

@@ -126,6 +126,20 @@ Tensor finite(Node& n) {
   return abs(x) < std::numeric_limits<double>::infinity();
 }
 
+// The neighbour of x on the way to y.
+Tensor next_after(Node& n) {
+  const Tensor &x = n[0], &y = n[1];
+  const DType as = signed_of(x.dtype());
+  const Tensor bits = bitcast(x, as);
+  // The bits without the sign count the numbers from zero on.
+  const Tensor is_outwards = (x < y) == (x > 0.0);
+  const Tensor neighbour = bitcast(where(is_outwards, bits + 1, bits - 1), x.dtype());
+  const Tensor least = bitcast(full_like(bits, 1), x.dtype());
+  const Tensor from_zero = where(y < 0.0, -least, least);
+  return where(is_nan(x) | is_nan(y), x + y,
+               where(x == y, y, where(x == 0.0, from_zero, neighbour)));
+}
+
 // Rounds to the nearest whole number, and ties away from zero.
 Tensor round_away(Node& n) {
   const Tensor& x = n[0];
@@ -227,8 +241,12 @@ const Rows& elementwise_rows() {
       {"chlo.atan", formula<atan_of>},
       {"chlo.atanh", formula<atanh_of>},
       {"chlo.cosh", formula<cosh_of>},
+      {"chlo.digamma", formula<digamma_of>},
       {"chlo.erf", unary<erf>},
+      {"chlo.erf_inv", formula<erf_inv_of>},
       {"chlo.erfc", error_function_complement},
+      {"chlo.lgamma", formula<lgamma_of>},
+      {"chlo.next_after", next_after},
       {"chlo.sinh", formula<sinh_of>},
       {"chlo.square", unary<square>},
       {"chlo.tan", formula<tan_of>},

@@ -83,7 +83,7 @@ class Reader {
 
   Module module() {
     Module out;
-    skip();
+    skip_aliases();
     if (accept_word("module")) {
       if (at('@')) out.name = symbol();
       if (accept_word("attributes")) out.attributes = dictionary();
@@ -845,11 +845,13 @@ class Reader {
 
   // ---- Functions --------------------------------------------------------------------------------
 
+  // find_aliases has read them. They stand before the module and behind it.
+  void skip_aliases() {
+    while (at('#') || at('!')) position_ = std::min(text_.find('\n', position_), text_.size());
+  }
+
   void item(Module& module) {
-    if (at('#') || at('!')) {  // find_aliases has read it
-      position_ = std::min(text_.find('\n', position_), text_.size());
-      return;
-    }
+    if (at('#') || at('!')) return skip_aliases();
     if (accept_word("func.func")) return add(module, function());
     if (at("sdy.mesh")) {
       Operation mesh{.name = std::string(word()), .line = line()};
