@@ -171,6 +171,18 @@ TEST_F(ModelTest, WhatIsNoModelIsAnError) {
   EXPECT_CONTAINS(error_of([] { parse(model_of(output("y"), 99)); }), "is of opset 99");
 }
 
+TEST_F(ModelTest, ANameThatIsThereTwiceIsAnError) {
+  const auto why = [](const std::string& graph) {
+    return error_of([&] { parse(model_of(input("x", 1, {"2"}) + graph)); });
+  };
+  const std::string inputs = why(input("x", 1, {"3"}) + node("Neg", {"x"}, "y") + output("y"));
+  EXPECT_CONTAINS(inputs, "there are two inputs \"x\"");
+  const std::string results = why(node("Neg", {"x"}, "y") + node("Exp", {"x"}, "y") + output("y"));
+  EXPECT_CONTAINS(results, "\"y\" is there twice: \"the Exp\" (Exp, opset 17) computes it again");
+  const std::string over_input = why(node("Neg", {"x"}, "x") + output("x"));
+  EXPECT_CONTAINS(over_input, "\"x\" is there twice");
+}
+
 TEST_F(ModelTest, DataOutsideOfTheFolderAreAnError) {
   test::TemporaryFolder folder;
   const std::string from = fs::path(small("external")).parent_path();

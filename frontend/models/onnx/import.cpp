@@ -211,6 +211,8 @@ class Importer final : public Surroundings {
           type->bits};
       return;
     }
+    if (scope.values.contains(info.name))
+      fail(codes::kOnnxInput, fmt::format("{}: there are two inputs {}", file(), quote(info.name)));
     const NodeId node = build::input(builder_->graph, unused_input(builder_->graph, info.name),
                                      {type->dtype, shape_of(info)});
     inputs_.push_back(node);
@@ -308,6 +310,10 @@ class Importer final : public Surroundings {
         return false;
       }
     }
+    for (const std::string& name : node.outputs)
+      if (!name.empty() && (scope.values.contains(name) || scope.weights.contains(name)))
+        fail(kOnnxFile, fmt::format("{}: {} is there twice: {} computes it again", file(),
+                                    quote(name), describe(node, scope)));
     std::vector<Value> inputs;
     bool is_sound = true;
     for (const std::string& name : node.inputs) {
