@@ -140,11 +140,18 @@ class Talk {
     add("<|im_start|>system\n", options_.system, "<|im_end|>\n");
   }
 
-  /// Answers on stdout, and returns the answer's tokens.
+  /// Answers on stdout, and returns the answer's tokens. A talk that fills --context begins anew.
   std::vector<int32_t> answer(const std::string& question) {
-    add("<|im_start|>user\n", question, "<|im_end|>\n<|im_start|>assistant\n");
-    if (static_cast<int64_t>(pending_.size()) + 1 >= model_.room())
-      throw std::runtime_error("the talk is longer than --context");
+    ask(question);
+    if (is_full()) {
+      begin();
+      ask(question);
+      if (is_full()) {
+        begin();
+        throw std::invalid_argument("the question is longer than --context");
+      }
+      std::fprintf(stderr, "what was said before is forgotten: it fills --context\n");
+    }
     const auto began = std::chrono::steady_clock::now();
     const size_t asked = pending_.size();
     int32_t token = model_.next(pending_);
@@ -172,15 +179,23 @@ class Talk {
   }
 
  private:
-  /// What the user wrote is text, whatever names of tokens stand in it.
+  void ask(const std::string& question) {
+    add("<|im_start|>user\n", question, "<|im_end|>\n<|im_start|>assistant\n");
+  }
+  bool is_full() const { return static_cast<int64_t>(pending_.size()) + 1 >= model_.room(); }
+
+  /// What the user wrote is text, whatever names of tokens stand in it. If it is no text, nothing
+  /// is added.
   void add(const std::string& before, const std::string& text, const std::string& behind) {
-    const auto append = [this](const std::string& part, bool special) {
+    std::vector<int32_t> all;
+    const auto append = [&](const std::string& part, bool special) {
       const auto ids = tokenizer_.encode(part, {.frame = false, .special = special});
-      pending_.insert(pending_.end(), ids.begin(), ids.end());
+      all.insert(all.end(), ids.begin(), ids.end());
     };
     append(before, true);
     append(text, false);
     append(behind, true);
+    pending_.insert(pending_.end(), all.begin(), all.end());
   }
 
   /// As soon as characters are whole.
@@ -227,6 +242,23 @@ int check(Talk& talk, const std::string& path) {
   return wrong;
 }
 
+// A question that cannot be asked does not end the talk.
+void talk_at_terminal(Talk& talk) {
+  std::string question;
+  while (std::cout << "> " << std::flush && std::getline(std::cin, question)) {
+    if (question.empty()) continue;
+    try {
+      talk.answer(question);
+    } catch (const std::invalid_argument& error) {
+      std::cerr << "chat: " << error.what() << "\n";
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::InvalidArgument) throw;
+      std::cerr << "chat: " << error.what() << "\n";
+    }
+  }
+  std::cout << "\n";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -239,10 +271,7 @@ int main(int argc, char** argv) {
       talk.answer(options.prompt);
       return 0;
     }
-    std::string question;
-    while (std::cout << "> " << std::flush && std::getline(std::cin, question))
-      if (!question.empty()) talk.answer(question);
-    std::cout << "\n";
+    talk_at_terminal(talk);
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "chat: " << error.what() << "\n";

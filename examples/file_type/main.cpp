@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -40,6 +41,7 @@ Options parse(int argc, char** argv) {
 }
 
 std::string read(const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw std::runtime_error(path + " is a folder");
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error(path + " cannot be read");
   return {std::istreambuf_iterator<char>(file), {}};
@@ -95,18 +97,28 @@ std::vector<float> shares_of(const Model& model, const std::vector<std::string>&
   return model(Array::from(all, {count, width}, device)).to_vector<float>();
 }
 
-void print_types(const Model& model, const Options& options,
+// False if a file cannot be read; the others are of interest all the same.
+bool print_types(const Model& model, const Options& options,
                  const std::vector<std::string>& labels) {
-  std::vector<std::string> contents;
-  for (const std::string& path : options.files) contents.push_back(read(path));
+  std::vector<std::string> files, contents;
+  for (const std::string& path : options.files) {
+    try {
+      contents.push_back(read(path));
+      files.push_back(path);
+    } catch (const std::exception& error) {
+      std::cerr << "file_type: " << error.what() << "\n";
+    }
+  }
+  if (files.empty()) return false;
   const std::vector<float> shares = shares_of(model, contents, options.device);
   for (size_t i = 0; i < contents.size(); ++i) {
     const auto row = shares.begin() + static_cast<std::ptrdiff_t>(i * labels.size());
     const auto best = std::max_element(row, row + static_cast<std::ptrdiff_t>(labels.size()));
-    std::printf("%s: %s (%.1f %%)\n", options.files[i].c_str(),
+    std::printf("%s: %s (%.1f %%)\n", files[i].c_str(),
                 contents[i].empty() ? "empty" : labels[static_cast<size_t>(best - row)].c_str(),
                 contents[i].empty() ? 100.0 : 100 * static_cast<double>(*best));
   }
+  return files.size() == options.files.size();
 }
 
 // The errors are compared with those of ONNX Runtime. "\n" stands for a new line in a text.
@@ -128,8 +140,7 @@ int main(int argc, char** argv) {
     const Options options = parse(argc, argv);
     const Model model = load_onnx(options.folder + "/model.onnx");
     if (!options.check.empty()) return check(model, options) ? 0 : 1;
-    print_types(model, options, read_labels(options.folder + "/config.min.json"));
-    return 0;
+    return print_types(model, options, read_labels(options.folder + "/config.min.json")) ? 0 : 1;
   } catch (const std::exception& error) {
     std::cerr << "file_type: " << error.what() << "\n";
     return 1;

@@ -5,6 +5,7 @@
 #include <braze/braze.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -28,13 +30,14 @@ class Options {
 
   template <class T>
   void add(const std::string& name, T& value) {
-    readers_[name] = [&value](const std::string& text) {
-      if constexpr (std::is_floating_point_v<T>)
-        value = std::stod(text);
-      else if constexpr (std::is_integral_v<T>)
-        value = static_cast<T>(std::stoll(text));
-      else
+    readers_[name] = [&value, name](const std::string& text) {
+      if constexpr (std::is_arithmetic_v<T>) {
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error != std::errc() || end != text.data() + text.size() || value < 0)
+          throw std::runtime_error(name + " must be a number and at least 0, not " + text);
+      } else {
         value = T(text);
+      }
     };
   }
 
