@@ -34,11 +34,17 @@ std::pair<std::string, std::string> halves(const std::string& option, const std:
 
 // "16", "1..64" or "8..1024%8".
 Dim size_of(const std::string& name, const std::string& text) {
-  if (const auto value = integer(text)) return Dim(*value);
+  const auto value = integer(text);
+  if (value && *value >= 0) return Dim(*value);
   std::string symbol = name;
   for (char& c : symbol)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-  return Dim((symbol + ":" + text).c_str());
+  try {
+    return Dim((symbol + ":" + text).c_str());
+  } catch (const Error&) {
+    fail_usage(fmt::format("--symbol must be NAME=16, NAME=1..64 or NAME=8..1024%8, not {}={}",
+                           name, text));
+  }
 }
 
 // A .npy file, or whole numbers with commas between.
