@@ -111,6 +111,21 @@ std::string loop_to(const std::string& limit) {
   return text.replace(text.find("LIMIT"), 5, limit);
 }
 
+TEST(Stablehlo, ANameThatIsThereTwiceIsAnError) {
+  EXPECT_EQ(error_of("%0 = stablehlo.abs %a : tensor<2xf32>\n%0 = stablehlo.negate %a : "
+                     "tensor<2xf32>\n return %0 : tensor<2xf32>",
+                     "%a: tensor<2xf32>) -> tensor<2xf32>"),
+            "m.mlir:4: %0 is there twice");
+  EXPECT_EQ(error_of("return %a : tensor<2xf32>",
+                     "%a: tensor<2xf32>, %a: tensor<3xf32>) -> tensor<2xf32>"),
+            "m.mlir:2: %a is there twice");
+}
+
+TEST(Stablehlo, ResultsAreOfTheTypesThatTheFunctionSays) {
+  EXPECT_EQ(error_of("return %a : tensor<2xf32>", "%a: tensor<2xf32>) -> tensor<3xf32>"),
+            "m.mlir:2: result 0 is said to be tensor<3xf32>, and is f32[2]");
+}
+
 TEST(Stablehlo, CountedLoopsAreUnrolled) {
   EXPECT_EQ(run(parse(loop_to("3"), "%a: tensor<2xf32>) -> tensor<2xf32>"), {{1, -2}}),
             (std::vector<float>{8, -16}));

@@ -135,7 +135,7 @@ class Importer final : public Scalars {
         const NodeId node = build::input(builder_->graph, name, *argument.type.tensor);
         input_of_argument_[i] = static_cast<uint32_t>(inputs_.size());
         inputs_.push_back(node);
-        scope.values[argument.name] = {detail::wrap(builder_, node)};
+        define(scope, argument.name, {detail::wrap(builder_, node)}, main.line);
         continue;
       }
       used.insert(name);
@@ -144,7 +144,7 @@ class Importer final : public Scalars {
         fail(codes::kStablehloOption, fmt::format("{}: {} is given a value that is no {}", file_,
                                                   quote(name), argument.type.tensor->to_string()));
       const NodeId node = build::constant(builder_->graph, std::move(value));
-      scope.values[argument.name] = {detail::wrap(builder_, node)};
+      define(scope, argument.name, {detail::wrap(builder_, node)}, main.line);
     }
     for (const auto& [name, value] : options_.values)
       if (!used.contains(name))
@@ -162,6 +162,11 @@ class Importer final : public Scalars {
       if (const auto value = at->values.find(name); value != at->values.end())
         return &value->second;
     return nullptr;
+  }
+
+  void define(Scope& scope, const ValueName& name, Value value, uint32_t line) const {
+    if (!scope.values.emplace(name, std::move(value)).second)
+      fail(kStablehloText, fmt::format("{}:{}: %{} is there twice", file_, line, name.name));
   }
 
   // The values that a block returns.
@@ -227,7 +232,8 @@ class Importer final : public Scalars {
       }
     }
     for (size_t i = 0; i < operation.results.size(); ++i)
-      scope.values[operation.results[i]] = i < results.size() ? results[i] : Value{.failed = true};
+      define(scope, operation.results[i], i < results.size() ? results[i] : Value{.failed = true},
+             operation.line);
   }
 
   void check_types(const Operation& operation, const Values& results) const {
@@ -410,6 +416,13 @@ class Importer final : public Scalars {
     for (size_t i = 0; i < results.size(); ++i) {
       std::string name = results.size() == 1 ? "result" : fmt::format("result.{}", i);
       if (i < main.results.size()) {
+        const auto& type = main.results[i].type;
+        if (!type.tensor ||
+            builder_->graph[detail::node_of(results[i].tensor)].type != *type.tensor)
+          fail(kStablehloText,
+               fmt::format("{}:{}: result {} is said to be {}, and is {}", file_, main.line, i,
+                           type.text,
+                           builder_->graph[detail::node_of(results[i].tensor)].type.to_string()));
         const auto info = main.results[i].attributes.find("jax.result_info");
         if (info != main.results[i].attributes.end() && !info->second.text.empty())
           name = info->second.text;
