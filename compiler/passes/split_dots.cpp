@@ -11,8 +11,7 @@ namespace braze {
 
 namespace {
 
-constexpr int64_t kTile = 128;       // rows and columns of a tile, approximately
-constexpr int64_t kNarrowTile = 64;  // columns of a tile of few rows
+constexpr int64_t kTile = 128;  // rows and columns of a tile, approximately
 constexpr int64_t kLeastSum =
     1024;  // the number of terms from which on a partial sum is worth writing
 constexpr int64_t kSumMultiple = 64;  // of the terms, for bulk copies
@@ -48,10 +47,6 @@ int64_t parts_of(const Graph& graph, const std::vector<NodeId>& operands, const 
   if (work < kLeastAsynchronousDot) return 1;
   const int64_t first = left[static_cast<size_t>(dot.contract_left[0])].range().max;
   const auto tiles = [](int64_t extent) { return (extent + kTile - 1) / kTile; };
-  // A product of few rows reads its other factor once, whatever the tiles are. If narrow ones
-  // occupy two thirds of the target, that is as fast as parts, which have to be summed.
-  const int64_t narrow = matrices * ((columns + kNarrowTile - 1) / kNarrowTile);
-  if (tiles(rows) == 1 && 3 * narrow >= 2 * target.cores && narrow <= target.cores) return 1;
   const int64_t all = matrices * tiles(rows) * tiles(columns);
   for (int64_t parts = std::min(target.cores / all, terms / kLeastSum); parts > 1; --parts)
     if (first % parts == 0 && terms / parts % kSumMultiple == 0) return parts;

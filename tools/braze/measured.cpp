@@ -34,9 +34,16 @@ std::vector<const FusedKernel*> fused_in(const Explanation& explanation, const L
 }
 
 double estimated_seconds(const Explanation& explanation, const Launch& launch) {
-  double seconds = 0;
-  for (const FusedKernel* kernel : fused_in(explanation, launch)) seconds += kernel->cost.seconds;
-  return seconds;
+  const double cores = std::max(1, explanation.program.target.cores);
+  double start = 0, longest = 0, all = 0;
+  for (const FusedKernel* kernel : fused_in(explanation, launch)) {
+    const Cost& cost = kernel->cost;
+    const double running = cost.seconds - cost.start_seconds;
+    start = std::max(start, cost.start_seconds);
+    longest = std::max(longest, running);
+    all += running * std::min(1.0, cost.instances / cores);
+  }
+  return start + std::max(longest, all);
 }
 
 }  // namespace braze::tool

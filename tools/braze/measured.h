@@ -24,7 +24,8 @@ Measured measured(const Program& program, const Device& device, const InputFlags
 /// The kernels of the fuser that a launch runs: several if equal kernels are one launch, none for a
 /// copy or an interpreted graph.
 std::vector<const FusedKernel*> fused_in(const Explanation& explanation, const Launch& launch);
-/// The estimated seconds of a launch, at the largest sizes.
+/// The estimated seconds of a launch, at the largest sizes. Kernels of one launch start together,
+/// and run at the same time where each leaves a part of the device idle.
 double estimated_seconds(const Explanation& explanation, const Launch& launch);
 
 }  // namespace braze::tool

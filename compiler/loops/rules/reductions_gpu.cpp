@@ -211,14 +211,15 @@ void deal_outer_axis(const LoopTree& tree, const ReductionNest& nest, const Walk
   if (outer <= 1 || outer * along < kWarpThreads) return;
   // Loads of a thread overlap, as many as the rate of the memory needs.
   constexpr int64_t kMostElements = 16;
-  int64_t least = sizeof(double);
+  int64_t bytes = 0;  // that are loaded for an element
   for (const TreeAccess& access : facts.touched)
-    if (access.offset.uses(inner.name)) least = std::min(least, static_cast<int64_t>(access.bytes));
+    if (!access.store && access.offset.uses(inner.name))
+      bytes += static_cast<int64_t>(access.bytes);
   const int64_t busy =
       std::min(facts.lines * outer / target.cores * ceil_divide(facts.length, vector),
                2 * kMultiprocessorThreads);
   const int64_t elements =
-      std::clamp(floor_power_of_two(kBytesInFlight / std::max<int64_t>(busy * least, 1)),
+      std::clamp(floor_power_of_two(kBytesInFlight / std::max<int64_t>(busy * bytes, 1)),
                  vector > out.vector ? 2 * vector : kWalkElements, kMostElements);
   out.along = along;
   out.vector = vector;
