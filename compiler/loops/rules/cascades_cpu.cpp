@@ -20,8 +20,10 @@ struct CascadeTile {
   int64_t rows = 1, turn = 1;
 };
 
-// The sums of the walk, or those of a turn, must fit in the registers beside the factors.
-CascadeTile choose_tile(const LoopTree& tree, const Cascade& cascade, const Target& target) {
+// The sums of the walk, or those of a turn, must fit in the registers beside the factors. Nothing
+// if those of one row do not.
+std::optional<CascadeTile> choose_tile(const LoopTree& tree, const Cascade& cascade,
+                                       const Target& target) {
   const int64_t lanes = target.vector_lanes(4);
   int64_t vectors = kTurnVectors;
   for (const CascadeDot& dot : cascade.dots) {
@@ -33,7 +35,8 @@ CascadeTile choose_tile(const LoopTree& tree, const Cascade& cascade, const Targ
     vectors = std::max(vectors, (columns + lanes - 1) / lanes);
   }
   const int64_t registers = target.vector_registers * 3 / 4;
-  return {std::clamp<int64_t>(registers / vectors, 1, kMostRows), kTurnVectors * lanes};
+  if (vectors > registers) return {};
+  return CascadeTile{std::min(registers / vectors, kMostRows), kTurnVectors * lanes};
 }
 
 // A dot of the walk's turns: what it sums, by name, the innermost axis last.
@@ -70,7 +73,8 @@ std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target
     return no_rule("the results of the first dots have a further axis that is summed");
   const auto name = [&](size_t axis) { return tree.axes[axis].name; };
   const std::string rows = name(cascade.rows), walk = name(cascade.walk);
-  const CascadeTile tile = choose_tile(tree, cascade, target);
+  const auto tile = choose_tile(tree, cascade, target);
+  if (!tile) return no_rule("the sums of one row do not fit in the registers");
   // The other factors of few rows are read once, in whichever loop.
   if (planned_extent(tree, cascade.rows) < kLeastRows)
     return no_rule("a cascade pays for many rows only, which share the other factors");
@@ -89,15 +93,15 @@ std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target
       if (auto refusal = take(ReorderStep{{rows}, {name(axis)}})) return refusal;
   }
   grid.push_back({rows});
-  if (auto refusal = take(SplitStep{{rows}, tile.rows, /*padded=*/true})) return refusal;
+  if (auto refusal = take(SplitStep{{rows}, tile->rows, /*padded=*/true})) return refusal;
   if (auto refusal = take(WholeStep{{rows, 2}})) return refusal;
   deal_out(out, grid);
   std::set<size_t> streams = {cascade.walk};
   for (const CascadeDot& dot : cascade.dots)
     streams.insert(dot.task->over.begin(), dot.task->over.end());
   make_whole(out, streams);
-  if (auto refusal = join_walk(out, cascade.walk, tile.turn)) return refusal;
-  part_walk(out, cascade.walk, tile.turn);
+  if (auto refusal = join_walk(out, cascade.walk, tile->turn)) return refusal;
+  part_walk(out, cascade.walk, tile->turn);
   // Turns of a walk that begins anywhere are no whole panels.
   const Loop& walked = loop_at(out.tree, *find_loop(out.tree, {walk}));
   const bool from_start = !walked.bounds || walked.bounds->first.is_constant(0);
@@ -106,7 +110,7 @@ std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target
     if (!sum) continue;
     out.try_take(UnrollStep{*sum, kUnrolled});
     if (first.across && from_start)
-      pack_lanes(out, first.summed, {walk, rows, tile.turn, first.across}, target);
+      pack_lanes(out, first.summed, {walk, rows, tile->turn, first.across}, target);
   }
   return std::nullopt;
 }
