@@ -113,13 +113,17 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
     if (!axis.extent.is_multiple_of(tile) && axis.extent.range().max > tile)
       out.take(PartStep{walks[n], {axis.index(), IndexComparison::Kind::Lt, axis.extent}});
   }
-  // What is joined or padded is another load on each side of a boundary.
+  // What is joined or padded is another load on each side of a boundary. If tasks are single tiles,
+  // there is no loop to cut.
+  const LoopName walk = walks[std::ranges::find(tiled, lane) - tiled.begin()];
+  const auto loop = find_loop(out.tree, walk);
   const auto boundaries = boundaries_along(out.tree, lane);
   const LoopAxis& along = out.tree.axes[lane];
-  if (along.extent.is_multiple_of(tile) && boundaries && boundaries->size() <= kMostBoundaries)
+  const bool is_walked = loop && loop_at(out.tree, *loop).on == Machine::None;
+  if (is_walked && along.extent.is_multiple_of(tile) && boundaries &&
+      boundaries->size() <= kMostBoundaries)
     for (const int64_t boundary : *boundaries)
-      out.try_take(PartStep{walks[std::ranges::find(tiled, lane) - tiled.begin()],
-                            {along.index(), IndexComparison::Kind::Ge, boundary}});
+      out.try_take(PartStep{walk, {along.index(), IndexComparison::Kind::Ge, boundary}});
 }
 
 }  // namespace braze
