@@ -235,6 +235,19 @@ kernel @halves(%x: in global bf16[4096] align 64, %y: out global bf16[8192] alig
   EXPECT_GT(count(apart, "ld.global"), 8u) << apart;
 }
 
+// No thread has the first vector, nor the whole of the second one, but one has a part of it.
+TEST(GpuAccesses, APartOfAVectorBehindOneThatNoThreadHas) {
+  const std::string ptx = ptx_of(R"(braze 1 kernel
+kernel @tail(%x: in global i64[4] align 64, %y: out global i64[512] align 64) target "sm_90a" {
+  phase grid() block 32 {
+    %a = load %x[256*e0 + 8*tid + lane - 256] mask (0 <= 256*e0 + 8*tid - 256 and 256*e0 + 8*tid + lane - 256 < 4) fill 0 align 64 : i64x8[2]
+    store %a, %y[256*e0 + 8*tid + lane] align 64
+  }
+}
+)");
+  EXPECT_EQ(count(ptx, "ld.global"), 4u) << ptx;
+}
+
 TEST(GpuAccesses, WideIndicesWhereNothingIsProven) {
   std::string text(kScaled);
   text.replace(text.find("1048576"), 7, "109951162777600");

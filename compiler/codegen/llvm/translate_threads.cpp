@@ -139,7 +139,8 @@ void Translator::guarded(const std::vector<Piece>& pieces, const Body& body, con
     Value* condition = pieces[from].condition;
     const bool parts = !pieces[from].apart.empty();
     do ++to;
-    while (!parts && to < pieces.size() && pieces[to].condition == condition);
+    while (!parts && to < pieces.size() && pieces[to].condition == condition &&
+           pieces[to].apart.empty());
     if (!condition) {
       body(from, to);
       continue;
