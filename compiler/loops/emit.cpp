@@ -916,9 +916,10 @@ bool TreeEmitter::keeps_parts(const LoopTask& task, const Loop& loop) const {
   if (tree_.roles) return false;
   std::map<size_t, const LoopTask*> parted;
   for_each_task(loop.body, [&](const LoopTask& t, const auto&) {
-    const bool running =
-        t.kind == LoopTask::Kind::Fold && (t.rescale || read_in(loop.body, t.target));
-    if (running) parted.emplace(t.target, &t);
+    const bool folds =
+        t.kind == LoopTask::Kind::Fold ||
+        (t.kind == LoopTask::Kind::Dot && is_summed_as_fold(t, axes_at(t, loop)));
+    if (folds && (t.rescale || read_in(loop.body, t.target))) parted.emplace(t.target, &t);
   });
   const auto stays = [&](const LoopTask& t) {
     bool out = true;

@@ -23,34 +23,43 @@ TreeEmitter::AxesNow TreeEmitter::axes_at(const LoopTask& task, const Loop& loop
 void TreeEmitter::note_digits(const LoopRegion& phase) {
   digits_.clear();
   if (tree_.roles) return;
+  // The dimensions of a task's tile, with their extents and digits.
+  struct BoundDim {
+    size_t axis;
+    int64_t extent;
+    std::vector<Digit> digits;
+  };
+  std::vector<std::vector<BoundDim>> bound;  // by task
   for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
     const bool reduces = task.kind == LoopTask::Kind::Scan || task.kind == LoopTask::Kind::Fold ||
                          task.kind == LoopTask::Kind::Arg || task.kind == LoopTask::Kind::Dot;
     if (!reduces || !tree_.values[task.target].layout) return;
-    const Layout& bound = tree_.values[task.target].layout->layout;
-    if (task.unit != Unit::None) return note_layout(bound);
+    const Layout& layout = tree_.values[task.target].layout->layout;
+    if (task.unit != Unit::None) return note_layout(layout);
     AxesNow inside = axes_;
     for (const Loop* l : around)
       for (const LoopLevel& level : l->levels) inside[level.axis] = {0, level.turn};
-    std::vector<size_t> dims;
-    for (const size_t axis : axes_of(task))
-      if (extent_of(axis, inside) != 1) dims.push_back(axis);
-    Layout layout;
-    for (size_t d = 0; d < dims.size(); ++d) {
-      const std::vector<Digit>& axis = bound.axes.at(d);
-      if (std::find(task.over.begin(), task.over.end(), dims[d]) == task.over.end()) {
-        layout.axes.push_back(axis);
-        continue;
-      }
-      digits_.try_emplace({dims[d], extent_of(dims[d], inside)}, axis);
-      for (const Digit& digit : axis) layout.axes.push_back({digit});
+    std::vector<BoundDim>& dims = bound.emplace_back();
+    for (const size_t axis : axes_of(task)) {
+      const int64_t extent = extent_of(axis, inside);
+      if (extent == 1) continue;
+      dims.push_back({axis, extent, layout.axes.at(dims.size())});
+      if (std::find(task.over.begin(), task.over.end(), axis) != task.over.end())
+        digits_.try_emplace({axis, extent}, dims.back().digits);
     }
-    const bool has_threads =
-        std::any_of(layout.axes.begin(), layout.axes.end(), [](const std::vector<Digit>& axis) {
-          return std::any_of(axis.begin(), axis.end(), is_spread);
-        });
-    if (has_threads) note_layout(layout);
   });
+  for (const std::vector<BoundDim>& dims : bound) {
+    Layout layout;
+    bool has_threads = false;
+    for (const BoundDim& dim : dims) {
+      has_threads = has_threads || std::ranges::any_of(dim.digits, is_spread);
+      if (digits_.contains({dim.axis, dim.extent}))
+        for (const Digit& digit : dim.digits) layout.axes.push_back({digit});
+      else
+        layout.axes.push_back(dim.digits);
+    }
+    if (has_threads) note_layout(layout);
+  }
 }
 
 // Scans each digit by itself. Before an element come the total of the earlier turns, the totals of

@@ -22,7 +22,7 @@ LoopName name_of(const LoopTree& tree, const Loop& loop) {
 
 }  // namespace
 
-std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree) {
+std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree, bool may_be_one_row) {
   Cascade out;
   if (tree.phases.size() != 1) return no_rule("a cascade of dots must have one phase");
   const LoopRegion* region = &tree.phases[0];
@@ -60,12 +60,12 @@ std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree) {
     });
     if (fits && (!rows || planned_extent(tree, axis) >= planned_extent(tree, *rows))) rows = axis;
   }
-  if (!rows) return no_rule("the dots have no parallel axis of rows in common");
-  out.rows = *rows;
+  if (!rows && !may_be_one_row) return no_rule("the dots have no parallel axis of rows in common");
+  out.rows = rows;
   for (const LoopTask* dot : dots)
-    out.dots.push_back({dot, has_rows(*dot, 0, *rows) ? size_t{0} : size_t{1}});
+    out.dots.push_back({dot, !rows || has_rows(*dot, 0, *rows) ? size_t{0} : size_t{1}});
   for (const size_t axis : made)
-    if (axis != out.rows && axis != out.walk && !contains(out.nest, axis)) out.around.insert(axis);
+    if (axis != rows && axis != out.walk && !contains(out.nest, axis)) out.around.insert(axis);
   return out;
 }
 

@@ -10,7 +10,7 @@
 
 namespace braze {
 
-/// A dot, and the number of the factor that has the rows.
+/// A dot, and the number of the factor that has the rows, if there are any.
 struct CascadeDot {
   const LoopTask* task;
   size_t rows_factor;
@@ -19,14 +19,16 @@ struct CascadeDot {
 /// What the tasks of such a tree have in common.
 struct Cascade {
   std::vector<size_t> nest;  ///< parallel axes around all, the outermost first
-  size_t rows = 0, walk = 0;
+  size_t walk = 0;
+  std::optional<size_t> rows;  ///< the parallel axis that each dot has in one of its factors
   /// Other summed axes of the first dots' results, which run one by one.
   std::set<size_t> around;
   std::vector<CascadeDot> dots;  ///< in the order of the tree
 };
 
-/// The cascade of a first tree, or a refusal that says in what way the tree has another form.
-std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree);
+/// The cascade of a first tree, or a refusal that says in what way the tree has another form. If
+/// `may_be_one_row`, the dots need no rows in common.
+std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree, bool may_be_one_row = false);
 
 /// Draws factors that do not vary along what is summed out of the sums.
 void draw_factors(Scheduled& out);

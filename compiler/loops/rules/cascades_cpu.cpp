@@ -30,7 +30,7 @@ std::optional<CascadeTile> choose_tile(const LoopTree& tree, const Cascade& casc
     if (std::ranges::count(dot.task->over, cascade.walk) == 0) continue;
     int64_t columns = 1;
     for (const size_t axis : tree.values[dot.task->target].axes)
-      if (axis != cascade.rows && std::ranges::count(cascade.nest, axis) == 0)
+      if (axis != *cascade.rows && std::ranges::count(cascade.nest, axis) == 0)
         columns *= planned_extent(tree, axis);
     vectors = std::max(vectors, (columns + lanes - 1) / lanes);
   }
@@ -52,7 +52,7 @@ std::vector<FirstDot> first_dots(const LoopTree& tree, const Cascade& cascade) {
     FirstDot first;
     for (const size_t axis : dot.task->over) first.summed.push_back(tree.axes[axis].name);
     for (const TreeAccess& access : accesses(tree, *dot.task))
-      first.across |= access.stride(tree.axes[cascade.rows]) == 0 &&
+      first.across |= access.stride(tree.axes[*cascade.rows]) == 0 &&
                       access.stride(tree.axes[dot.task->over.back()]) == 1;
     out.push_back(std::move(first));
   }
@@ -72,11 +72,11 @@ std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target
   if (!cascade.around.empty())
     return no_rule("the results of the first dots have a further axis that is summed");
   const auto name = [&](size_t axis) { return tree.axes[axis].name; };
-  const std::string rows = name(cascade.rows), walk = name(cascade.walk);
+  const std::string rows = name(*cascade.rows), walk = name(cascade.walk);
   const auto tile = choose_tile(tree, cascade, target);
   if (!tile) return no_rule("the sums of one row do not fit in the registers");
   // The other factors of few rows are read once, in whichever loop.
-  if (planned_extent(tree, cascade.rows) < kLeastRows)
+  if (planned_extent(tree, *cascade.rows) < kLeastRows)
     return no_rule("a cascade pays for many rows only, which share the other factors");
   const std::vector<FirstDot> firsts = first_dots(tree, cascade);
 
@@ -87,9 +87,9 @@ std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target
   };
   std::vector<LoopName> grid;
   for (const size_t axis : cascade.nest) {
-    if (axis == cascade.rows) continue;
+    if (axis == *cascade.rows) continue;
     grid.push_back({name(axis)});
-    if (std::ranges::find(cascade.nest, axis) > std::ranges::find(cascade.nest, cascade.rows))
+    if (std::ranges::find(cascade.nest, axis) > std::ranges::find(cascade.nest, *cascade.rows))
       if (auto refusal = take(ReorderStep{{rows}, {name(axis)}})) return refusal;
   }
   grid.push_back({rows});

@@ -66,7 +66,7 @@ void deal_tiles(Scheduled& out, const Cascade& cascade, double walked_bytes, con
   std::vector<DealOrder> orders;
   std::optional<size_t> widest;
   for (const LoopLevel& level : grid.levels)
-    if (level.axis != cascade.rows &&
+    if (level.axis != *cascade.rows &&
         (!widest || planned_extent(tree, level.axis) > planned_extent(tree, *widest)))
       widest = level.axis;
   int64_t number = kMostGrouped;
@@ -78,9 +78,10 @@ void deal_tiles(Scheduled& out, const Cascade& cascade, double walked_bytes, con
   bool ends_with_rows = false;
   visit_loops(tree.phases[0], [&](const Loop& loop) {
     if (loop.bounds)
-      ends_with_rows |= loop.bounds->second.uses(end_symbol(tree.axes[cascade.rows]).symbol_name());
+      ends_with_rows |=
+          loop.bounds->second.uses(end_symbol(tree.axes[*cascade.rows]).symbol_name());
   });
-  if (ends_with_rows && grid.levels.back().axis == cascade.rows)
+  if (ends_with_rows && grid.levels.back().axis == *cascade.rows)
     orders.push_back({Deal::Order::Longest, 0, ""});
   if (!orders.empty()) out.take(DealStep{{tree.axes[grid.levels[0].axis].name}, orders});
 }
@@ -88,7 +89,7 @@ void deal_tiles(Scheduled& out, const Cascade& cascade, double walked_bytes, con
 std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
                                          const Target& target) {
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
-  const std::string rows = name(cascade.rows), walk = name(cascade.walk);
+  const std::string rows = name(*cascade.rows), walk = name(cascade.walk);
   std::set<size_t> tiled;
   struct NamedDot {
     std::string name;
@@ -100,7 +101,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
     std::vector<size_t> axes = out.tree.values[dot->target].axes;
     axes.insert(axes.end(), dot->over.begin(), dot->over.end());
     for (const size_t axis : axes)
-      if (axis == cascade.rows || !(contains(cascade.nest, axis) || cascade.around.contains(axis)))
+      if (axis == *cascade.rows || !(contains(cascade.nest, axis) || cascade.around.contains(axis)))
         tiled.insert(axis);
   }
   // The factors to be staged, which are read directly from memory, and where they are staged.
@@ -125,7 +126,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
       for (const size_t axis : axes_used(out.tree, only)) {
         if (axis == cascade.walk)
           copy.in_walk = true;
-        else if (tiled.contains(axis) && axis != cascade.rows)
+        else if (tiled.contains(axis) && axis != *cascade.rows)
           copy.row_bytes *= planned_extent(out.tree, axis);
       }
       if (std::ranges::none_of(staged, [&](const Staged& s) { return s.tensor == copy.tensor; }))
@@ -167,7 +168,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
     if (contains(dot->over, cascade.walk)) {
       int64_t own = 1;
       for (const size_t axis : out.tree.values[dot->target].axes)
-        if (tiled.contains(axis) && axis != cascade.rows) own *= planned_extent(out.tree, axis);
+        if (tiled.contains(axis) && axis != *cascade.rows) own *= planned_extent(out.tree, axis);
       columns += own;
     }
   const auto fits = [&](int64_t turn) {
@@ -191,7 +192,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
   if (!fits(turn)) return no_rule("the sums or the copies of a turn do not fit into the machine");
 
   for (size_t i = 0; i + 1 < cascade.nest.size(); ++i)
-    if (cascade.nest[i] == cascade.rows)
+    if (cascade.nest[i] == *cascade.rows)
       for (size_t k = i; k + 1 < cascade.nest.size(); ++k) {
         const ReorderStep step{{rows}, {name(cascade.nest[k + 1])}};
         if (auto refusal = legal(out.tree, step)) return refusal;
@@ -204,12 +205,12 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
   };
   std::string grid;
   for (const size_t axis : cascade.nest)
-    if (axis != cascade.rows && grid.empty()) grid = name(axis);
+    if (axis != *cascade.rows && grid.empty()) grid = name(axis);
   if (grid.empty()) grid = rows;
   std::vector<StepKind> steps = {SplitStep{{rows}, groups * kGroupRows, true},
                                  SplitStep{{rows, 2}, kGroupRows, true}, WholeStep{{rows, 3}}};
   for (const size_t axis : cascade.nest)
-    if (axis != cascade.rows && name(axis) != grid)
+    if (axis != *cascade.rows && name(axis) != grid)
       steps.push_back(TupleStep{{grid}, {name(axis)}});
   if (grid != rows) steps.push_back(TupleStep{{grid}, {rows}});
   steps.push_back(OnStep{{grid}, Machine::Grid});
@@ -246,7 +247,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
   for_each_task(out.tree.phases[0], [&](const LoopTask& task, const auto&) {
     if (task.makes_value()) return;
     for (const size_t axis : own_axes(out.tree, task))
-      if (axis != cascade.rows && tiled.contains(axis) && axis != cascade.walk &&
+      if (axis != *cascade.rows && tiled.contains(axis) && axis != cascade.walk &&
           planned_extent(out.tree, axis) > 2 * kSlab)
         slabs.push_back({out.tree.tensors[task.target].name, name(axis)});
   });

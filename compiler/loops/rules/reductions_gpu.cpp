@@ -46,6 +46,8 @@ constexpr int64_t kMultiprocessorBlocks = 4;
 // Bytes that a multiprocessor loads at a time, so that its share of the memory's rate is used: this
 // rate times the latency of memory.
 constexpr int64_t kBytesInFlight = 32 << 10;
+// Bytes that a block loads in the time that a second phase takes to combine chunks.
+constexpr int64_t kPhaseBytes = 4 * kBytesInFlight;
 
 // Whether the reduction is cut into chunks, because there are few threads and much to reduce.
 bool takes_chunks(bool one_pass, int64_t instances, int64_t per_instance, const Target& target,
@@ -546,6 +548,85 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, WalkFacts facts, si
   bind_layouts(out, tiled);
 }
 
+// The bytes that an instance with so many neighbours along `column` loads.
+int64_t bytes_loaded(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts,
+                     size_t column, int64_t columns) {
+  std::map<size_t, double> loaded;  // by tensor
+  for (const TreeAccess& access : facts.touched) {
+    if (access.store) continue;
+    double elements = 1;
+    for (const Expr& dim : tree.tensors[access.tensor].type.shape.dims())
+      elements *= static_cast<double>(dim.range().max);
+    for (const size_t line : nest.lines)
+      if (access.offset.uses(tree.axes[line].name))
+        elements /= static_cast<double>(planned_extent(tree, line)) /
+                    static_cast<double>(line == column ? columns : 1);
+    loaded[access.tensor] =
+        std::max(loaded[access.tensor], elements * static_cast<double>(access.bytes));
+  }
+  double out = 0;
+  for (const auto& [tensor, bytes] : loaded) out += bytes;
+  return static_cast<int64_t>(out);
+}
+
+// Few columns, and few bytes in each: a block takes a memory line of columns, and its warps share
+// the terms. This takes less time than chunks, whose sums a second phase combines. Of terms along
+// two axes, a thread has all along the inner one, because they often read the same elements.
+// Returns false if there are many columns or many bytes.
+bool tile_lines_of_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts,
+                           size_t column, const Target& target) {
+  constexpr int64_t kMostInner = 32, kTermsAtOnce = 8, kFewWarps = 16, kMostWarps = 32;
+  constexpr int64_t kUsualVector = 4;
+  const LoopTree& tree = out.tree;
+  const LoopAxis& axis = tree.axes[column];
+  if (!facts.one_pass || nest.walks[0].axes.size() > 2) return false;
+  int64_t widest = 1;
+  for (const TreeAccess& access : facts.touched)
+    if (access.stride(axis) == 1) widest = std::max(widest, static_cast<int64_t>(access.bytes));
+  const int64_t vector = std::min(std::max<int64_t>(kLineBytes / kWarpThreads / widest, 1),
+                                  vector_along(facts.touched, axis));
+  const int64_t columns = kWarpThreads * vector, usual = kWarpThreads * kUsualVector;
+  if (planned_extent(tree, column) < columns ||
+      !takes_chunks(true, ceil_divide(facts.lines, usual), facts.elements * usual, target,
+                    kBlockThreads) ||
+      bytes_loaded(tree, nest, facts, column, columns) > kPhaseBytes)
+    return false;
+  const bool two = nest.walks[0].axes.size() == 2;
+  const Expr inner = tree.axes[facts.along].extent;
+  if (two && (!inner.is_constant(facts.length) || facts.length * vector > kMostInner)) return false;
+
+  const auto name = [&](size_t a) { return tree.axes[a].name; };
+  const std::string lane = name(column), along = name(facts.along);
+  const std::string outer = name(nest.walks[0].axes[0]);
+  const int64_t turns = two ? planned_extent(tree, nest.walks[0].axes[0]) : facts.length;
+  // More warps have too few registers for several sums.
+  const int64_t most = facts.tasks.size() == 1 && turns >= 2 * kMostWarps ? kMostWarps : kFewWarps;
+  const int64_t warps = std::min(most, ceil_power_of_two(turns));
+  const int64_t each =
+      two ? 1 : std::min(kTermsAtOnce, ceil_power_of_two(ceil_divide(turns, warps)));
+  std::vector<std::string> lines;
+  for (const size_t line : nest.lines) lines.push_back(name(line));
+  std::vector<Digit> of_lanes = threads_along(1, kWarpThreads);
+  if (vector > 1) of_lanes.push_back({Resource::Register, 1, vector});
+  std::vector<TiledAxis> tiled = {
+      {lane, columns, of_lanes},
+      {outer, warps * each,
+       digits({{Resource::Register, vector, each}, {Resource::Warp, 1, warps}})}};
+  if (two)
+    tiled.push_back({along, facts.length, digits({{Resource::Register, vector, facts.length}})});
+
+  const Expr end = axis.extent;
+  deal_lines(out, lines, {{lane, columns}});
+  if (two) cut_walks(out, along, facts.length);
+  cut_walks(out, outer, warps * each);
+  part_walks(out, outer, warps * each);
+  out.take(LastStep{lane});
+  if (!end.is_multiple_of(columns) && end.range().max > columns)
+    out.try_take(PartStep{{lane}, {Expr::index(lane, end), IndexComparison::Kind::Lt, end}});
+  bind_layouts(out, tiled);
+  return true;
+}
+
 // Few terms for each of many results: every thread has its own results, neighbours along the
 // columns in a few lines, which share what they load alike. Returns false if the results do not
 // fill the machine, or if there are many terms.
@@ -602,7 +683,8 @@ std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& tar
   const size_t lane = best_lane_axis(out.tree, facts.touched, axes, kWarpThreads, true);
   if (lane == facts.along)
     tile_rows(out, *nest, facts, target);
-  else if (!tile_few_terms(out, *nest, facts, lane, target))
+  else if (!tile_few_terms(out, *nest, facts, lane, target) &&
+           !tile_lines_of_columns(out, *nest, facts, lane, target))
     tile_columns(out, *nest, facts, lane, target);
   return std::nullopt;
 }

@@ -66,6 +66,8 @@ std::optional<Refusal> tile_products_for_gpu(Scheduled& out, const Target& targe
 /// cascades: one walk in which dots take the results of other dots as factors.
 std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target);
 std::optional<Refusal> tile_cascade_for_gpu(Scheduled& out, const Target& target);
+/// The same for few rows on a GPU's ordinary units.
+std::optional<Refusal> tile_cascade_by_threads(Scheduled& out, const Target& target);
 /// Marks results that the last-level cache cannot hold until they are read, so that they bypass it.
 void mark_streaming(Scheduled& out, const Target& target);
 

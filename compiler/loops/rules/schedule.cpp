@@ -117,6 +117,8 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     auto refusal = gpu ? tile_cascade_for_gpu(out, target) : tile_cascade_for_cpu(out, target);
     if (!refusal) return out;
     if (gpu) refused = std::move(refusal);
+    Scheduled few{tree, {}, refused};
+    if (gpu && !tile_cascade_by_threads(few, target)) return few;
   }
   // Several loops that follow each other are served as walks, even if they reduce nothing.
   if (reduces(tree) || !nest_axes(tree)) {

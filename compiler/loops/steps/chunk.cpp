@@ -244,23 +244,48 @@ LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
   return out;
 }
 
-// Whether a second phase can fold what the loop carries: sums without a ratio, and nothing stands
-// before the loop. Stores in the loop read none of the sums and stay with their chunk.
-bool folds_by_phase(const LoopTree& tree, const ItemPlace& place, Combine how) {
-  const Loop& loop = loop_at(tree, place);
-  bool out = how == Combine::Phase && tree.phases.size() == 1 && place.items.back() == 0;
-  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-    if (!task.makes_value()) return;
-    const bool sums = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot;
-    out = out && sums && (!task.rescale || task.shifts) && is_over(task, loop);
-  });
-  return out;
-}
-
 bool reads(const LoopBody& body, size_t value) {
   return std::ranges::any_of(body.steps, [&](const LoopStep& s) {
     return s.kind == LoopStep::Kind::Read && s.source == value;
   });
+}
+
+// Whether a task of the region, from this item on, reads the value.
+bool is_read_from(const LoopRegion& region, size_t item, size_t value) {
+  bool out = false;
+  for (size_t i = item; i < region.size(); ++i) {
+    if (const auto* task = std::get_if<LoopTask>(&region[i])) {
+      out = out || reads(task->body, value);
+      continue;
+    }
+    for_each_task(std::get<Box<Loop>>(region[i])->body,
+                  [&](const LoopTask& task, const auto&) { out = out || reads(task.body, value); });
+  }
+  return out;
+}
+
+bool is_sum(const LoopTask& task) {
+  return task.kind == LoopTask::Kind::Dot ||
+         (task.kind == LoopTask::Kind::Fold && task.monoid == Monoid::Sum);
+}
+
+// Whether a second phase can fold what the loop carries: folds, of which only sums have ratios, and
+// nothing stands before the loop. What the loop makes for them, and stores in it, which read none
+// of the sums, stay with their chunk.
+bool folds_by_phase(const LoopTree& tree, const ItemPlace& place, Combine how) {
+  const Loop& loop = loop_at(tree, place);
+  bool out = how == Combine::Phase && tree.phases.size() == 1 && place.items.back() == 0;
+  const LoopRegion& region = region_of(tree, place);
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    if (!task.makes_value()) return;
+    if (!is_over(task, loop)) {
+      out = out && !is_read_from(region, 1, task.target);
+      return;
+    }
+    const bool sums = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot;
+    out = out && sums && (!task.rescale || task.shifts || is_sum(task)) && is_over(task, loop);
+  });
+  return out;
 }
 
 // The sums of one chunk after another, each in a workspace, and how a phase combines them.
@@ -272,13 +297,10 @@ class ChunkFolds {
     axis_ = loop.levels[0].axis;
     length_ = min(loop.bounds->second, end) - min(loop.bounds->first, end);
     for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-      if (task.makes_value()) tasks_.push_back(task);
+      if (task.makes_value() && is_over(task, loop)) tasks_.push_back(task);
     });
     for (const LoopTask& task : tasks_) {
-      bool later = false;
-      for_each_task(rest, [&](const LoopTask& reader, const auto&) {
-        later = later || reads(reader.body, task.target);
-      });
+      const bool later = is_read_from(rest, 0, task.target);
       const bool followed = later || is_followed(task.target, /*before=*/false);
       const bool parts_only = !followed && is_followed(task.target, /*before=*/true);
       if (later || !counts(task)) add_part(task, parts_only);
@@ -300,7 +322,8 @@ class ChunkFolds {
     });
   }
 
-  // Chunks are combined in order. What follows a mean is brought to that of all chunks.
+  // Chunks are combined in order. What follows a mean is brought to that of all chunks, and what is
+  // rescaled to the extreme of all chunks.
   LoopRegion folds() const {
     LoopRegion out;
     for (const LoopTask& task : tasks_) {
@@ -322,9 +345,10 @@ class ChunkFolds {
       auto result = static_cast<uint32_t>(steps.size() - 1);
       if (task.rescale) {
         steps.push_back({.dtype = dtype,
-                         .op = ElementwiseOp::add,
+                         .op = task.shifts ? ElementwiseOp::add : ElementwiseOp::mul,
                          .arguments = {result, fold.body.results[0]}});
         ++result;
+        if (!task.shifts) result = without_empty(task, fold.body, result);
       }
       fold.body.results = {result};
       remove_dead_steps(fold.body);
@@ -361,8 +385,38 @@ class ChunkFolds {
     s.at.insert(s.at.begin(), out_.axes[chunk_].index());
   }
 
-  // How far the sum of a chunk moves: of what follows the mean of the chunk, the value before is
-  // that of the chunk.
+  // A chunk whose extreme is the identity, though that of all chunks is not, has seen nothing that
+  // counts: its sum is 0, and the ratio of the two extremes means nothing.
+  uint32_t without_empty(const LoopTask& task, LoopBody& body, uint32_t result) const {
+    const DType dtype = body.steps[result].dtype;
+    const auto apply = [&](ElementwiseOp op, DType to, std::vector<uint32_t> arguments) {
+      body.steps.push_back({.dtype = to, .op = op, .arguments = std::move(arguments)});
+      return static_cast<uint32_t>(body.steps.size() - 1);
+    };
+    const auto constant = [&](DType of, uint64_t bits) {
+      body.steps.push_back({.kind = LoopStep::Kind::Constant, .dtype = of, .bits = bits});
+      return static_cast<uint32_t>(body.steps.size() - 1);
+    };
+    for (const LoopStep& s : task.rescale->steps) {
+      if (s.kind != LoopStep::Kind::Read || !s.before) continue;
+      const auto extreme = std::ranges::find(tasks_, s.source, &LoopTask::target);
+      const uint32_t none = constant(s.dtype, info(extreme->monoid).identity(s.dtype));
+      LoopStep total = s, part = s;
+      total.before = part.before = false;
+      read_part(part);
+      body.steps.push_back(std::move(total));
+      const auto all = static_cast<uint32_t>(body.steps.size() - 1);
+      body.steps.push_back(std::move(part));
+      const uint32_t some = apply(ElementwiseOp::ne, DType::Bool, {all, none});
+      const uint32_t empty = apply(ElementwiseOp::eq, DType::Bool, {all + 1, none});
+      const uint32_t skipped = apply(ElementwiseOp::logical_and, DType::Bool, {some, empty});
+      result = apply(ElementwiseOp::select, dtype, {skipped, constant(dtype, 0), result});
+    }
+    return result;
+  }
+
+  // How far the sum of a chunk moves, or by what it is multiplied: of what follows the mean or the
+  // extreme of the chunk, the value before is that of the chunk.
   LoopBody shift(const LoopTask& task) const {
     LoopBody body = *task.rescale;
     for (const LoopTask& other : tasks_) {
