@@ -632,36 +632,59 @@ class Search {
     }
   }
 
-  // The kernels of a cascade: those between `dot` and the dots from which its factors are made, the
-  // kernels of these dots, and those that reduce the same values. A cascade saves time as a whole
-  // or not at all. The list is empty if there is no other dot.
-  std::vector<size_t> cascade_of(NodeId dot) const {
-    std::set<size_t> out = {kernels_.kernel_of(dot)};
-    bool several = false;
+  // The kernels between a factor of a dot and the dots from which it is made, through nothing that
+  // is placed; those of these dots, and those that reduce the same values.
+  struct FactorSource {
+    std::set<size_t> kernels;
+    bool reduces = false;
+  };
+  FactorSource source_of(NodeId factor) const {
+    const auto is_dot = [&](NodeId node) {
+      const LoopForm* form = forms_.find(node);
+      return form && form->is_dot;
+    };
     const auto reduces = [&](NodeId node) {
       const LoopForm* form = forms_.find(node);
       return form && form->reduces() && !form->is_dot;
     };
-    std::vector<bool> seen(graph_.size());
-    std::vector<NodeId> open = graph_[dot].operands;
-    while (!open.empty() && out.size() <= kMostOfCascade) {
+    std::set<NodeId> upstream;  // in the order of the graph
+    std::vector<NodeId> open = {factor};
+    while (!open.empty()) {
       const NodeId node = open.back();
       open.pop_back();
-      if (seen[node.index] || is_source(node)) continue;
-      seen[node.index] = true;
       const LoopForm* form = forms_.find(node);
-      if (const size_t k = kernels_.kernel_of(node); k != KernelGraph::kNone) {
-        out.insert(k);
-        for (const NodeId reader : kernels_.readers(node))
-          if (reduces(reader)) out.insert(kernels_.kernel_of(reader));
-      }
-      if (form && form->is_dot) {
-        several = true;
-        continue;
-      }
-      open.insert(open.end(), graph_[node].operands.begin(), graph_[node].operands.end());
+      if (is_source(node) || (form && form->placement) || !upstream.insert(node).second) continue;
+      if (!is_dot(node))
+        open.insert(open.end(), graph_[node].operands.begin(), graph_[node].operands.end());
     }
-    if (!several || out.size() > kMostOfCascade) return {};
+    FactorSource out;
+    std::set<NodeId> made;  // from dots
+    for (const NodeId node : upstream) {
+      const auto from_dot = [&](NodeId operand) { return made.contains(operand); };
+      if (!is_dot(node) && std::ranges::none_of(graph_[node].operands, from_dot)) continue;
+      made.insert(node);
+      out.reduces = out.reduces || reduces(node);
+      const size_t k = kernels_.kernel_of(node);
+      if (k == KernelGraph::kNone) continue;
+      out.kernels.insert(k);
+      for (const NodeId reader : kernels_.readers(node))
+        if (reduces(reader)) out.kernels.insert(kernels_.kernel_of(reader));
+    }
+    return out;
+  }
+
+  // The kernels of a cascade: those between `dot` and the dots from which its factors are made, the
+  // kernels of these dots, and those that reduce the same values. If reductions stand between, only
+  // factors that are made by reductions belong to it: the other ones are ordinary inputs. A cascade
+  // saves time as a whole or not at all. The list is empty if there is no other dot.
+  std::vector<size_t> cascade_of(NodeId dot) const {
+    std::vector<FactorSource> sources;
+    for (const NodeId factor : graph_[dot].operands) sources.push_back(source_of(factor));
+    const bool reduces = std::ranges::any_of(sources, &FactorSource::reduces);
+    std::set<size_t> out = {kernels_.kernel_of(dot)};
+    for (const FactorSource& source : sources)
+      if (!reduces || source.reduces) out.insert(source.kernels.begin(), source.kernels.end());
+    if (out.size() == 1 || out.size() > kMostOfCascade) return {};
     return {out.begin(), out.end()};
   }
 

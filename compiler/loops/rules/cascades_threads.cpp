@@ -41,15 +41,30 @@ std::optional<Refusal> collect_inner(const LoopTree& tree, const Cascade& cascad
   return std::nullopt;
 }
 
+// Makes one axis of those that a first dot sums, where that is legal.
+void join_sums(Scheduled& out, const Cascade& cascade) {
+  std::vector<std::vector<std::string>> sums;
+  for (const CascadeDot& dot : cascade.dots) {
+    if (contains(dot.task->over, cascade.walk)) continue;
+    std::vector<std::string>& names = sums.emplace_back();
+    for (const size_t axis : dot.task->over) names.push_back(out.tree.axes[axis].name);
+  }
+  // From the inside outwards: the joined axis is the inner one of the next pair.
+  for (const std::vector<std::string>& names : sums)
+    for (size_t i = names.size(); i-- > 1;)
+      if (!out.try_take(CollapseStep{{names[i - 1]}, {names[i]}})) break;
+}
+
 // The greatest power of two that divides n.
 int64_t even_part(int64_t n) { return n & -n; }
 
 }  // namespace
 
 std::optional<Refusal> tile_cascade_by_threads(Scheduled& out, const Target& target) {
-  if (const auto found = find_cascade(out.tree, /*may_be_one_row=*/true);
-      std::holds_alternative<Refusal>(found))
-    return std::get<Refusal>(found);
+  const LoopTree first = out.tree;
+  const auto form = find_cascade(first, /*may_be_one_row=*/true);
+  if (const auto* refusal = std::get_if<Refusal>(&form)) return *refusal;
+  join_sums(out, std::get<Cascade>(form));
   draw_factors(out);
   const LoopTree tree = out.tree;
   const auto found = find_cascade(tree, /*may_be_one_row=*/true);
