@@ -17,9 +17,9 @@ constexpr int64_t kMostRows = 4;
 constexpr int64_t kAccessBytes = 16;
 constexpr int64_t kThreads = 256;
 // Indices of the walk of a thread in one turn, whose loads overlap.
-constexpr int64_t kIndices = 4;
-// Elements of a factor, or of the sums of all rows, that a thread can keep.
-constexpr int64_t kMostKept = 32;
+constexpr int64_t kMostIndices = 4;
+// Elements of a factor, and of the sums of all rows, that a thread can keep.
+constexpr int64_t kMostLoaded = 48, kMostSums = 64;
 // What an instance walks in the time that a second phase takes to combine chunks.
 constexpr int64_t kPhaseBytes = 128 << 10;
 constexpr int64_t kMostChunks = 64;
@@ -98,15 +98,18 @@ std::optional<Refusal> tile_cascade_by_threads(Scheduled& out, const Target& tar
   int64_t kept = 1;
   for (const auto& [axis, extent] : inner) kept = std::max(kept, extent / lanes);
   const int64_t row_tile = ceil_power_of_two(rows);
-  if (lanes * vector * bytes < 2 * kAccessBytes || kept * std::max(row_tile, kIndices) > kMostKept)
+  int64_t indices = kMostIndices;
+  while (indices > 1 && kept * indices > kMostLoaded) indices /= 2;
+  if (lanes * vector * bytes < 2 * kAccessBytes || kept * indices > kMostLoaded ||
+      kept * row_tile > kMostSums)
     return no_rule("the inner axes of the cascade do not fit the lanes and registers of a warp");
   const int64_t slots = kThreads / lanes;
-  const int64_t turn = slots * kIndices;
+  const int64_t turn = slots * indices;
 
   std::vector<std::string> lines;
   for (const size_t axis : cascade.nest) lines.push_back(name(axis));
   std::vector<TiledAxis> tiled;
-  std::vector<Digit> of_walk = digits({{Resource::Register, kept, kIndices}});
+  std::vector<Digit> of_walk = digits({{Resource::Register, kept, indices}});
   for (const Digit& digit : threads_along(lanes, slots)) of_walk.push_back(digit);
   tiled.push_back({name(cascade.walk), turn, of_walk});
   for (const auto& [axis, extent] : inner)
@@ -118,7 +121,7 @@ std::optional<Refusal> tile_cascade_by_threads(Scheduled& out, const Target& tar
   if (row_tile > 1) {
     tiled_lines.emplace_back(name(*cascade.rows), row_tile);
     tiled.push_back(
-        {name(*cascade.rows), row_tile, digits({{Resource::Register, kept * kIndices, row_tile}})});
+        {name(*cascade.rows), row_tile, digits({{Resource::Register, kept * indices, row_tile}})});
   }
   deal_lines(out, lines, tiled_lines);
   make_whole(out, {cascade.walk});
