@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "ir/graph/build.h"
 #include "ir/graph/rewrite.h"
@@ -32,6 +33,25 @@ std::vector<int64_t> free_axes(const Shape& shape, const std::vector<int64_t>& b
   return out;
 }
 
+// Whether the factor is made from another dot through a reduction. With few rows, such dots may be
+// one kernel, of which parts of the walk become chunks.
+bool is_made_by_reductions(const Graph& graph, NodeId factor) {
+  bool dots = false, reduces = false;
+  std::set<NodeId> seen;
+  std::vector<NodeId> open = {factor};
+  while (!open.empty()) {
+    const NodeId node = open.back();
+    open.pop_back();
+    if (!seen.insert(node).second) continue;
+    reduces = reduces || graph[node].as<ReduceOp>();
+    if (graph[node].as<DotOp>())
+      dots = true;
+    else
+      open.insert(open.end(), graph[node].operands.begin(), graph[node].operands.end());
+  }
+  return dots && reduces;
+}
+
 // The number of parts into which the first contracted axis is divided; 1 if it stays whole. There
 // are so few parts that all of them run at the same time.
 int64_t parts_of(const Graph& graph, const std::vector<NodeId>& operands, const DotOp& dot,
@@ -45,6 +65,10 @@ int64_t parts_of(const Graph& graph, const std::vector<NodeId>& operands, const 
   const int64_t terms = elements(left, dot.contract_left);
   const double work = static_cast<double>(rows * columns) * static_cast<double>(matrices * terms);
   if (work < kLeastAsynchronousDot) return 1;
+  if (rows <= kFewCascadeRows && std::ranges::any_of(operands, [&](NodeId factor) {
+        return is_made_by_reductions(graph, factor);
+      }))
+    return 1;
   const int64_t first = left[static_cast<size_t>(dot.contract_left[0])].range().max;
   const auto tiles = [](int64_t extent) { return (extent + kTile - 1) / kTile; };
   const int64_t all = matrices * tiles(rows) * tiles(columns);

@@ -8,6 +8,9 @@ namespace braze {
 /// Products with fewer multiply-adds do not fill a machine with asynchronous dots.
 inline constexpr double kLeastAsynchronousDot = 1 << 24;
 
+/// The threads of a GPU keep so many rows of a cascade of dots in registers.
+inline constexpr int64_t kFewCascadeRows = 4;
+
 /// The rows of a tensor that asynchronous copies read must be a multiple of this number of bytes.
 inline constexpr int64_t kCopiedRowBytes = 16;
 

@@ -8,14 +8,14 @@
 #include "compiler/loops/rules/cascade.h"
 #include "compiler/loops/rules/layouts.h"
 #include "compiler/loops/rules/reductions.h"
+#include "ir/target/features.h"
 
 namespace braze {
 
 namespace {
 
-constexpr int64_t kMostRows = 4;
 constexpr int64_t kAccessBytes = 16;
-constexpr int64_t kThreads = 256;
+constexpr int64_t kThreads = 256, kRegisters = 128;  // two blocks on a multiprocessor
 // Indices of the walk of a thread in one turn, whose loads overlap.
 constexpr int64_t kMostIndices = 4;
 // Elements of a factor, and of the sums of all rows, that a thread can keep.
@@ -75,7 +75,7 @@ std::optional<Refusal> tile_cascade_by_threads(Scheduled& out, const Target& tar
   const auto name = [&](size_t axis) { return tree.axes[axis].name; };
   const int64_t rows = cascade.rows ? planned_extent(tree, *cascade.rows) : 1;
   const bool constant = !cascade.rows || tree.axes[*cascade.rows].extent.as_constant();
-  if (rows > kMostRows || !constant)
+  if (rows > kFewCascadeRows || !constant)
     return no_rule("threads take a cascade of few rows only, whose number is known");
   std::map<size_t, int64_t> inner;
   if (auto refusal = collect_inner(tree, cascade, inner)) return refusal;
@@ -146,6 +146,7 @@ std::optional<Refusal> tile_cascade_by_threads(Scheduled& out, const Target& tar
   }
   for (const auto& [axis, extent] : inner) out.try_take(LastStep{name(axis)});
   bind_layouts(out, tiled);
+  out.take(RegistersStep{kRegisters});
   return std::nullopt;
 }
 

@@ -586,9 +586,10 @@ bool tile_lines_of_columns(Scheduled& out, const ReductionNest& nest, const Walk
   const int64_t vector = std::min(std::max<int64_t>(kLineBytes / kWarpThreads / widest, 1),
                                   vector_along(facts.touched, axis));
   const int64_t columns = kWarpThreads * vector, usual = kWarpThreads * kUsualVector;
+  const int64_t instances = ceil_divide(facts.lines, usual), terms = facts.elements * usual;
   if (planned_extent(tree, column) < columns ||
-      !takes_chunks(true, ceil_divide(facts.lines, usual), facts.elements * usual, target,
-                    kBlockThreads) ||
+      !takes_chunks(true, instances, terms, target, kBlockThreads) ||
+      count_chunks(instances, terms, facts.elements, target) == 1 ||
       bytes_loaded(tree, nest, facts, column, columns) > kPhaseBytes)
     return false;
   const bool two = nest.walks[0].axes.size() == 2;

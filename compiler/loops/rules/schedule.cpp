@@ -71,6 +71,17 @@ bool sums_of_dots(const LoopTree& tree) {
   return out;
 }
 
+// The number of instances, as far as it is known.
+int64_t grid_turns(const LoopTree& tree) {
+  int64_t out = 1;
+  visit_loops(tree.phases[0], [&](const Loop& loop) {
+    if (loop.on != Machine::Grid) return;
+    for (const LoopLevel& level : loop.levels)
+      out *= (planned_extent(tree, level.axis) + level.turn - 1) / level.turn;
+  });
+  return out;
+}
+
 }  // namespace
 
 void mark_streaming(Scheduled& out, const Target& target) {
@@ -113,12 +124,14 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     if (!refusal) return out;
   }
   if (count_dots(tree) > 1 || sums_of_dots(tree)) {
-    Scheduled out{tree};
+    Scheduled out{tree}, by_threads{tree};
     auto refusal = gpu ? tile_cascade_for_gpu(out, target) : tile_cascade_for_cpu(out, target);
+    // Threads cut the walk into chunks where the rows are too few for the machine.
+    const bool is_busy = !gpu || 2 * grid_turns(out.tree) > target.cores;
+    if (!refusal && is_busy) return out;
+    if (gpu && !tile_cascade_by_threads(by_threads, target)) return by_threads;
     if (!refusal) return out;
     if (gpu) refused = std::move(refusal);
-    Scheduled few{tree, {}, refused};
-    if (gpu && !tile_cascade_by_threads(few, target)) return few;
   }
   // Several loops that follow each other are served as walks, even if they reduce nothing.
   if (reduces(tree) || !nest_axes(tree)) {
