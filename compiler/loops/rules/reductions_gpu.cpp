@@ -61,6 +61,13 @@ int64_t count_chunks(int64_t instances, int64_t per_instance, int64_t units, con
   const int64_t wanted = ceil_power_of_two(8 * target.cores / std::max<int64_t>(instances, 1));
   return floor_power_of_two(std::min({wanted, most, per_instance / kChunkElements, units}));
 }
+bool carries_ratios(const LoopTree& tree) {
+  bool out = false;
+  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
+    out = out || (task.rescale && !task.shifts);
+  });
+  return out;
+}
 void chunk_walk(Scheduled& out, const ReductionNest& nest, size_t walks, int64_t instances,
                 int64_t per_instance, int64_t turn, const Target& target,
                 int64_t threads = kMostThreads, int64_t most = kMostChunks) {
@@ -70,6 +77,9 @@ void chunk_walk(Scheduled& out, const ReductionNest& nest, size_t walks, int64_t
   const bool cut = count_loops(out.tree, out.tree.axes[outermost].name) > 1;
   const int64_t units = ceil_divide(planned_extent(out.tree, outermost), cut ? turn : 1);
   const int64_t chunks = count_chunks(instances, per_instance, units, target, most);
+  // Extremes and what follows them are walked by whole blocks as long as these fill half of the
+  // machine, because their second phase computes more.
+  if (carries_ratios(out.tree) && 2 * instances > target.cores) return;
   if (chunks > 1) chunk_by_phase(out, out.tree.axes[outermost].name, chunks);
 }
 
@@ -211,18 +221,21 @@ void deal_outer_axis(const LoopTree& tree, const ReductionNest& nest, const Walk
       std::min({std::max(wanted, kWarpThreads / along), std::max<int64_t>(kBlockThreads / along, 1),
                 ceil_power_of_two(length)});
   if (outer <= 1 || outer * along < kWarpThreads) return;
-  // Loads of a thread overlap, as many as the rate of the memory needs.
+  // Loads of a thread overlap, as many as the rate of the memory needs; those of several tensors do
+  // so anyway, and leave fewer registers.
   constexpr int64_t kMostElements = 16;
-  int64_t bytes = 0;  // that are loaded for an element
+  int64_t bytes = 0, loads = 0;  // for an element
   for (const TreeAccess& access : facts.touched)
-    if (!access.store && access.offset.uses(inner.name))
+    if (!access.store && access.offset.uses(inner.name)) {
       bytes += static_cast<int64_t>(access.bytes);
+      ++loads;
+    }
   const int64_t busy =
       std::min(facts.lines * outer / target.cores * ceil_divide(facts.length, vector),
                2 * kMultiprocessorThreads);
-  const int64_t elements =
-      std::clamp(floor_power_of_two(kBytesInFlight / std::max<int64_t>(busy * bytes, 1)),
-                 vector > out.vector ? 2 * vector : kWalkElements, kMostElements);
+  const int64_t usual = vector > out.vector ? 2 * vector : kWalkElements;
+  const int64_t needed = floor_power_of_two(kBytesInFlight / std::max<int64_t>(busy * bytes, 1));
+  const int64_t elements = loads > 1 ? usual : std::clamp(needed, usual, kMostElements);
   out.along = along;
   out.vector = vector;
   out.tile = along * registers * vector;
