@@ -239,6 +239,10 @@ class TreeEmitter {
   ValueOperand factor_of(const LoopTask& task, size_t n, const TaskTile& tile);
   std::vector<ValueOperand> factors_of(const LoopTask& task, const TaskTile& tile);
   void fold(const LoopTask& task);
+  std::optional<int64_t> multiplied_in_registers(const LoopTask& task, const TaskTile& tile,
+                                                 const std::vector<int64_t>& folded) const;
+  ValueId added_products(const std::vector<ValueOperand>& factors, const TaskTile& tile,
+                         int64_t dim, std::optional<ValueOperand> sum);
   std::optional<ValueId> product_added(const LoopTask& task, ValueId state);
   void drop_constant(const LoopTask& task, TaskTile& tile) const;
   AxesNow axes_at(const LoopTask& task, const Loop& loop) const;

@@ -755,7 +755,7 @@ void TreeEmitter::fold(const LoopTask& task) {
   drop_constant(task, tile);
   const DType dtype = state_dtype(task);
   const auto state = states_.find(task.target);
-  const auto axes = folded_in_turn(task, tile);
+  auto axes = folded_in_turn(task, tile);
   ValueId value;
   const bool added = state != states_.end() && axes.empty() && before_ends(task.over, tile).empty();
   if (task.kind == LoopTask::Kind::Dot) {
@@ -765,7 +765,19 @@ void TreeEmitter::fold(const LoopTask& task) {
       state->second = builder_.row(ElementwiseOp::fma, std::move(factors));
       return;
     }
-    value = full(builder_.row(ElementwiseOp::mul, std::move(factors)), tile, dtype);
+    if (const auto dim = multiplied_in_registers(task, tile, axes)) {
+      std::optional<ValueOperand> sum;
+      if (state != states_.end() && axes.size() == 1) sum = state->second;
+      value = added_products(factors, tile, *dim, sum);
+      drop(tile, {*dim});
+      std::erase(axes, *dim);
+      if (sum) {
+        state->second = value;
+        return;
+      }
+    } else {
+      value = full(builder_.row(ElementwiseOp::mul, std::move(factors)), tile, dtype);
+    }
   } else {
     value = full(body(task.body, task.body.results[0], tile), tile, body_dtype(task));
     if (added && task.unrounded)
@@ -782,6 +794,42 @@ void TreeEmitter::fold(const LoopTask& task) {
     return define(task, rounded(value, tree_.values[task.target].dtype), tile);
   }
   state->second = builder_.row(info(task.monoid).combine, {state->second, value});
+}
+
+// The dimension of a dot's tile along which each thread of a GPU has a few products that it may add
+// by `fma`, if there is one.
+std::optional<int64_t> TreeEmitter::multiplied_in_registers(
+    const LoopTask& task, const TaskTile& tile, const std::vector<int64_t>& folded) const {
+  constexpr int64_t kMostProducts = 8;
+  if (code_.warps == 0 || !is_floating(state_dtype(task)) || !before_ends(task.over, tile).empty())
+    return std::nullopt;
+  for (const int64_t dim : folded) {
+    const Digit& digit = tile.digits[static_cast<size_t>(dim)];
+    if (digit.resource == Resource::Register && digit.extent <= kMostProducts) return dim;
+  }
+  return std::nullopt;
+}
+
+// The sum of products along a dimension, added to `sum` if there is one.
+ValueId TreeEmitter::added_products(const std::vector<ValueOperand>& factors, const TaskTile& tile,
+                                    int64_t dim, std::optional<ValueOperand> sum) {
+  const auto at = static_cast<size_t>(dim);
+  const auto part = [&](const ValueOperand& factor, int64_t i) -> ValueOperand {
+    if (factor.is_literal() || code_[factor.value].type.extents[at] == 1) return factor;
+    ValueType type = code_[factor.value].type;
+    type.extents[at] = 1;
+    std::vector<int64_t> offsets(type.extents.size());
+    offsets[at] = i;
+    return builder_.view(ViewKind::Slice, factor, type, std::move(offsets));
+  };
+  for (int64_t i = 0; i < tile.extents[at]; ++i) {
+    const ValueOperand a = part(factors[0], i), b = part(factors[1], i);
+    sum = sum ? builder_.row(ElementwiseOp::fma, {a, b, *sum})
+              : builder_.row(ElementwiseOp::mul, {a, b});
+  }
+  TaskTile own = tile;
+  own.extents[at] = 1;
+  return full(*sum, own, code_[sum->value].type.dtype);
 }
 
 // Adds to the state the product in which the task's body ends, by one `fma`. The steps of the body
