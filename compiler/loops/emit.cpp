@@ -561,7 +561,7 @@ void TreeEmitter::stream(const Loop& loop) {
   const bool ringed = loop.ring > 0 && !tree_.roles;
   const bool once = !tree_.roles && !ringed && length > 1 && stream.turns.range().max == 1;
   if (once) return turn(stream, stream.first());
-  const std::vector<Expr> boundaries = boundaries_of(stream);
+  const std::vector<int64_t> boundaries = boundaries_of(stream);
   if (loop.parts.size() > 1 && boundaries.empty())
     refuse(loop.location, "a loop in several parts must be cut at constants");
   if (part_ != Part::Stages) stream.carried = states_of(loop);
@@ -604,15 +604,18 @@ void TreeEmitter::stream(const Loop& loop) {
     else
       for_static(turn_name(axis), *constant, [&](const Expr& index) { turn(stream, index); });
   } else if (!boundaries.empty()) {
-    // Between two boundaries, all conditions are decided. The turn around a boundary stands alone.
-    Expr at = stream.first();
-    for (const Expr& boundary : boundaries) {
-      const Expr below = at + floordiv(boundary - at, length) * Expr(length);
-      const Expr above = at + ceildiv(boundary - at, length) * Expr(length);
-      for (const Expr& next : {below, above})
-        if (!(next == at)) turns(stream, std::exchange(at, next), next);
+    // Between two boundaries, all conditions are decided. The turn around a boundary stands alone;
+    // several boundaries may lie in one turn.
+    int64_t made = stream.first().as_constant().value_or(0);
+    const Expr base = made;
+    for (const int64_t boundary : boundaries) {
+      const Expr below = base + floordiv(boundary - base, length) * Expr(length);
+      const Expr above = base + ceildiv(boundary - base, length) * Expr(length);
+      for (const Expr& end : {below, above})
+        if (const int64_t next = *end.as_constant(); next > made)
+          turns(stream, max(stream.first(), std::exchange(made, next)), min(next, last));
     }
-    turns(stream, at, last);
+    if (!proves_at_most(last, made)) turns(stream, max(stream.first(), made), last);
   } else if (!loop.parts.empty() && stream.by_axis && is_tail(loop.parts[0], axis)) {
     // First come turns that begin before the axis does, then whole turns, and then at most one turn
     // in which tiles reach beyond the end.
@@ -649,23 +652,24 @@ void TreeEmitter::stream(const Loop& loop) {
   end_states(begun);
 }
 
-// The constants between the first and the last turn at which the conditions of a loop's parts
-// become true, in order, if all of them compare the index of the loop with a constant. Empty
-// otherwise.
-std::vector<Expr> TreeEmitter::boundaries_of(const Stream& stream) const {
+// The constants at which the conditions of a loop's parts become true, in order, if all of them
+// compare the index of the loop with a constant above its first turn, and if it is known how the
+// turns lie to these constants. Empty otherwise.
+std::vector<int64_t> TreeEmitter::boundaries_of(const Stream& stream) const {
   std::vector<int64_t> out;
+  const auto [axis, length] = stream.loop.levels[0];
   const auto first = stream.first().as_constant(), last = stream.last().as_constant();
-  if (!stream.by_axis || stream.loop.parts.empty() || !first || !last) return {};
+  const bool aligned = stream.first().is_multiple_of(length) && proves_at_most(0, stream.first());
+  if (!stream.by_axis || (!first && !aligned)) return {};
   for (const IndexComparison& part : stream.loop.parts) {
-    const Expr index = tree_.axes[stream.loop.levels[0].axis].index();
     const auto boundary = part.right.as_constant();
-    if (part.kind != IndexComparison::Kind::Ge || !(part.left == index) || !boundary ||
-        *boundary <= *first || *boundary >= *last)
+    if (part.kind != IndexComparison::Kind::Ge || !(part.left == tree_.axes[axis].index()) ||
+        !boundary || *boundary <= first.value_or(0) || (last && *boundary >= *last))
       return {};
     out.push_back(*boundary);
   }
   std::ranges::sort(out);
-  return {out.begin(), out.end()};
+  return out;
 }
 
 // Whether the condition says that the axis has not ended.
