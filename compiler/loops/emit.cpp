@@ -557,9 +557,13 @@ void TreeEmitter::stream(const Loop& loop) {
     std::tie(stream.low, stream.high) = bounds_of(loop);
     if (stream.by_axis || loop.ring > 0) ends_by(tree_.axes[axis].extent);
   }
-  // A loop of at most one turn carries nothing; its tile is masked.
+  // A loop of at most one turn carries nothing; its tile is masked. Masks do not know the bounds of
+  // a loop, so a turn within bounds must exist.
   const bool ringed = loop.ring > 0 && !tree_.roles;
-  const bool once = !tree_.roles && !ringed && length > 1 && stream.turns.range().max == 1;
+  const bool exists = !loop.bounds || (proves_less(stream.low, bounds_of(loop).second) == true &&
+                                       proves_less(stream.low, tree_.axes[axis].extent) == true);
+  const bool once =
+      !tree_.roles && !ringed && length > 1 && stream.turns.range().max == 1 && exists;
   if (once) return turn(stream, stream.first());
   const std::vector<int64_t> boundaries = boundaries_of(stream);
   if (loop.parts.size() > 1 && boundaries.empty())
@@ -606,16 +610,21 @@ void TreeEmitter::stream(const Loop& loop) {
   } else if (!boundaries.empty()) {
     // Between two boundaries, all conditions are decided. The turn around a boundary stands alone;
     // several boundaries may lie in one turn.
-    int64_t made = stream.first().as_constant().value_or(0);
-    const Expr base = made;
-    for (const int64_t boundary : boundaries) {
-      const Expr below = base + floordiv(boundary - base, length) * Expr(length);
-      const Expr above = base + ceildiv(boundary - base, length) * Expr(length);
-      for (const Expr& end : {below, above})
-        if (const int64_t next = *end.as_constant(); next > made)
-          turns(stream, max(stream.first(), std::exchange(made, next)), min(next, last));
-    }
-    if (!proves_at_most(last, made)) turns(stream, max(stream.first(), made), last);
+    const Expr first = stream.first(), base = first.as_constant().value_or(0);
+    int64_t made = *base.as_constant();
+    // Makes the turns up to `next`, as far as this loop has them.
+    const auto make = [&](int64_t next) {
+      const int64_t from = std::exchange(made, next);
+      if (first.as_constant() || next - from > length || !stream.carried.empty())
+        return turns(stream, max(first, from), min(next, last));
+      using Kind = IndexComparison::Kind;
+      builder_.if_then({{first, Kind::Le, from}, {from, Kind::Lt, last}},
+                       [&] { turn(stream, from); });
+    };
+    for (const int64_t boundary : boundaries)
+      for (const Expr& turn : {floordiv(boundary - base, length), ceildiv(boundary - base, length)})
+        if (const auto next = (base + turn * Expr(length)).as_constant(); *next > made) make(*next);
+    if (!proves_at_most(last, made)) turns(stream, max(first, made), last);
   } else if (!loop.parts.empty() && stream.by_axis && is_tail(loop.parts[0], axis)) {
     // First come turns that begin before the axis does, then whole turns, and then at most one turn
     // in which tiles reach beyond the end.

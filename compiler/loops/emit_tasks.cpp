@@ -838,8 +838,7 @@ std::map<size_t, TreeEmitter::OnChip> TreeEmitter::buffered_factors(const LoopTa
       at.push_back(tile.index.at(name_of(axis)));
     }
     const DType dtype = body_dtype(task);
-    const ValueId value =
-        rounded(full(body(task.body, task.body.results[n], tile), tile, dtype), dtype);
+    const ValueId value = full(factor_of(task, n, tile), tile, dtype);
     std::vector<int64_t> extents;
     for (const int64_t extent : chip.extents)
       if (extent > 1) extents.push_back(extent);

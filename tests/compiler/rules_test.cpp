@@ -323,6 +323,11 @@ TEST(Boundaries, OfJoinedAndPaddedParts) {
   %y = concat %a, %b, %c {axis: 0} : f32[65536]
   return %y
 })",
+        R"(graph @main(%a: i32[32], %b: i32[192], %c: i32[32], %x: i32[256]) {
+  %v = concat %a, %b, %c {axis: 0} : i32[256]
+  %y = add %v, %x : i32[256]
+  return %y updates %x
+})",
         R"(graph @main(%x: f32[65536], %d: f32[4]) {
   %z = constant 0 : f32[]
   %p = pad %d, %z {low: [32765], high: [32767], interior: [0]} : f32[65536]
