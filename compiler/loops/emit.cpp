@@ -557,11 +557,12 @@ void TreeEmitter::stream(const Loop& loop) {
     std::tie(stream.low, stream.high) = bounds_of(loop);
     if (stream.by_axis || loop.ring > 0) ends_by(tree_.axes[axis].extent);
   }
-  // A loop of at most one turn carries nothing; its tile is masked. Masks do not know the bounds of
-  // a loop, so a turn within bounds must exist.
+  // A loop of at most one turn carries nothing; its tile is masked. Masks know the end of the axis,
+  // but neither its beginning nor the bounds of a loop, so a turn down or within bounds must exist.
   const bool ringed = loop.ring > 0 && !tree_.roles;
-  const bool exists = !loop.bounds || (proves_less(stream.low, bounds_of(loop).second) == true &&
+  const bool within = !loop.bounds || (proves_less(stream.low, bounds_of(loop).second) == true &&
                                        proves_less(stream.low, tree_.axes[axis].extent) == true);
+  const bool exists = within && (!loop.down || stream.turns.range().min > 0);
   const bool once =
       !tree_.roles && !ringed && length > 1 && stream.turns.range().max == 1 && exists;
   if (once) return turn(stream, stream.first());

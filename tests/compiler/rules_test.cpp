@@ -342,6 +342,22 @@ TEST(Boundaries, OfJoinedAndPaddedParts) {
   }
 }
 
+// Where a scan goes down an axis that may be empty, nothing lies before its beginning.
+TEST(Scans, DownAnAxisThatMayBeEmpty) {
+  const Graph graph = parse(R"(symbol n: 0..8
+graph @main(%x: f32[n], %y: f32[3, n]) {
+  %s = scan sum %x {axis: 0, reverse: true} : f32[n]
+  %t = scan sum %y {axis: 1, reverse: true} : f32[3, n]
+  return %s, %t
+})");
+  for (const int64_t n : {0, 1, 8})
+    for (const char* device : {"sim:cpu", "sim:sm_90"}) {
+      const std::vector<HostTensor> inputs = {HostTensor(DType::F32, {n}),
+                                              HostTensor(DType::F32, {3, n})};
+      EXPECT_TRUE(testing::agrees(graph, inputs, Device(device))) << device << " " << n;
+    }
+}
+
 // Heads that are merged lie along what is summed, in runs.
 TEST(Contractions, FactorsAreReadAlongRuns) {
   const Graph graph = parse(R"(graph @main(%x: f32[3, 196, 32], %w: f32[64, 96]) {
