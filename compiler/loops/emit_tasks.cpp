@@ -887,7 +887,7 @@ void TreeEmitter::dot(const LoopTask& task) {
         proves_at_most(begin + extent, tree_.axes[axis].extent) ||
         is_decided({tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
     if (whole && ring_) {
-      steps_ = Steps{axis, begin, extent};
+      steps_ = Steps{.level = {axis, begin, extent}};
       for (int64_t i = 0; i < extent; ++i)
         in_turn({axis, 1}, begin + i, false, [&] { sum = summed(n + 1, sum); });
       steps_.reset();
