@@ -557,11 +557,16 @@ void TreeEmitter::stream(const Loop& loop) {
     std::tie(stream.low, stream.high) = bounds_of(loop);
     if (stream.by_axis || loop.ring > 0) ends_by(tree_.axes[axis].extent);
   }
-  // A loop of at most one turn carries nothing; its tile is masked.
+  // A loop of at most one turn carries nothing; its tile is masked. Masks know the end of the axis,
+  // but neither its beginning nor the bounds of a loop, so a turn down or within bounds must exist.
   const bool ringed = loop.ring > 0 && !tree_.roles;
-  const bool once = !tree_.roles && !ringed && length > 1 && stream.turns.range().max == 1;
+  const bool within = !loop.bounds || (proves_less(stream.low, bounds_of(loop).second) == true &&
+                                       proves_less(stream.low, tree_.axes[axis].extent) == true);
+  const bool exists = within && (!loop.down || stream.turns.range().min > 0);
+  const bool once =
+      !tree_.roles && !ringed && length > 1 && stream.turns.range().max == 1 && exists;
   if (once) return turn(stream, stream.first());
-  const std::vector<Expr> boundaries = boundaries_of(stream);
+  const std::vector<int64_t> boundaries = boundaries_of(stream);
   if (loop.parts.size() > 1 && boundaries.empty())
     refuse(loop.location, "a loop in several parts must be cut at constants");
   if (part_ != Part::Stages) stream.carried = states_of(loop);
@@ -604,15 +609,23 @@ void TreeEmitter::stream(const Loop& loop) {
     else
       for_static(turn_name(axis), *constant, [&](const Expr& index) { turn(stream, index); });
   } else if (!boundaries.empty()) {
-    // Between two boundaries, all conditions are decided. The turn around a boundary stands alone.
-    Expr at = stream.first();
-    for (const Expr& boundary : boundaries) {
-      const Expr below = at + floordiv(boundary - at, length) * Expr(length);
-      const Expr above = at + ceildiv(boundary - at, length) * Expr(length);
-      for (const Expr& next : {below, above})
-        if (!(next == at)) turns(stream, std::exchange(at, next), next);
-    }
-    turns(stream, at, last);
+    // Between two boundaries, all conditions are decided. The turn around a boundary stands alone;
+    // several boundaries may lie in one turn.
+    const Expr first = stream.first(), base = first.as_constant().value_or(0);
+    int64_t made = *base.as_constant();
+    // Makes the turns up to `next`, as far as this loop has them.
+    const auto make = [&](int64_t next) {
+      const int64_t from = std::exchange(made, next);
+      if (first.as_constant() || next - from > length || !stream.carried.empty())
+        return turns(stream, max(first, from), min(next, last));
+      using Kind = IndexComparison::Kind;
+      builder_.if_then({{first, Kind::Le, from}, {from, Kind::Lt, last}},
+                       [&] { turn(stream, from); });
+    };
+    for (const int64_t boundary : boundaries)
+      for (const Expr& turn : {floordiv(boundary - base, length), ceildiv(boundary - base, length)})
+        if (const auto next = (base + turn * Expr(length)).as_constant(); *next > made) make(*next);
+    if (!proves_at_most(last, made)) turns(stream, max(first, made), last);
   } else if (!loop.parts.empty() && stream.by_axis && is_tail(loop.parts[0], axis)) {
     // First come turns that begin before the axis does, then whole turns, and then at most one turn
     // in which tiles reach beyond the end.
@@ -649,23 +662,24 @@ void TreeEmitter::stream(const Loop& loop) {
   end_states(begun);
 }
 
-// The constants between the first and the last turn at which the conditions of a loop's parts
-// become true, in order, if all of them compare the index of the loop with a constant. Empty
-// otherwise.
-std::vector<Expr> TreeEmitter::boundaries_of(const Stream& stream) const {
+// The constants at which the conditions of a loop's parts become true, in order, if all of them
+// compare the index of the loop with a constant above its first turn, and if it is known how the
+// turns lie to these constants. Empty otherwise.
+std::vector<int64_t> TreeEmitter::boundaries_of(const Stream& stream) const {
   std::vector<int64_t> out;
+  const auto [axis, length] = stream.loop.levels[0];
   const auto first = stream.first().as_constant(), last = stream.last().as_constant();
-  if (!stream.by_axis || stream.loop.parts.empty() || !first || !last) return {};
+  const bool aligned = stream.first().is_multiple_of(length) && proves_at_most(0, stream.first());
+  if (!stream.by_axis || (!first && !aligned)) return {};
   for (const IndexComparison& part : stream.loop.parts) {
-    const Expr index = tree_.axes[stream.loop.levels[0].axis].index();
     const auto boundary = part.right.as_constant();
-    if (part.kind != IndexComparison::Kind::Ge || !(part.left == index) || !boundary ||
-        *boundary <= *first || *boundary >= *last)
+    if (part.kind != IndexComparison::Kind::Ge || !(part.left == tree_.axes[axis].index()) ||
+        !boundary || *boundary <= first.value_or(0) || (last && *boundary >= *last))
       return {};
     out.push_back(*boundary);
   }
   std::ranges::sort(out);
-  return {out.begin(), out.end()};
+  return out;
 }
 
 // Whether the condition says that the axis has not ended.

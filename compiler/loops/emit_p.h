@@ -159,7 +159,7 @@ class TreeEmitter {
   void end_stream(const Stream& stream, int64_t started);
   void grid_parts(size_t n);
   bool is_tail(const IndexComparison& part, size_t axis) const;
-  std::vector<Expr> boundaries_of(const Stream& stream) const;
+  std::vector<int64_t> boundaries_of(const Stream& stream) const;
   bool is_decided(const IndexComparison& part) const;
   bool is_implied(size_t axis) const;
   Expr undecided(const Stream& stream, const IndexComparison& part) const;

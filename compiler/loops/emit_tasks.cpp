@@ -886,8 +886,7 @@ std::map<size_t, TreeEmitter::OnChip> TreeEmitter::buffered_factors(const LoopTa
       at.push_back(tile.index.at(name_of(axis)));
     }
     const DType dtype = body_dtype(task);
-    const ValueId value =
-        rounded(full(body(task.body, task.body.results[n], tile), tile, dtype), dtype);
+    const ValueId value = full(factor_of(task, n, tile), tile, dtype);
     std::vector<int64_t> extents;
     for (const int64_t extent : chip.extents)
       if (extent > 1) extents.push_back(extent);
@@ -936,7 +935,7 @@ void TreeEmitter::dot(const LoopTask& task) {
         proves_at_most(begin + extent, tree_.axes[axis].extent) ||
         is_decided({tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
     if (whole && ring_) {
-      steps_ = {{axis, begin, extent}};
+      steps_ = Steps{.level = {axis, begin, extent}};
       for (int64_t i = 0; i < extent; ++i)
         in_turn({axis, 1}, begin + i, false, [&] { sum = summed(n + 1, sum); });
       steps_.reset();

@@ -40,9 +40,12 @@ std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const
     const LoopStep &left = body.steps[s.arguments[0]], &right = body.steps[s.arguments[1]];
     const auto as_index = [](const LoopStep& operand) -> std::optional<Expr> {
       if (operand.kind == LoopStep::Kind::Index) return operand.at[0];
-      if (operand.kind == LoopStep::Kind::Constant && is_integer(operand.dtype))
-        return Expr(bits_to_int(operand.dtype, operand.bits));
-      return std::nullopt;
+      if (operand.kind != LoopStep::Kind::Constant || !is_integer(operand.dtype))
+        return std::nullopt;
+      const int64_t value = bits_to_int(operand.dtype, operand.bits);
+      // The greatest numbers of u64 are no indices.
+      if (is_unsigned_integer(operand.dtype) && value < 0) return std::nullopt;
+      return Expr(value);
     };
     const auto a = as_index(left), b = as_index(right);
     if (a && b) return IndexComparison{*a, kind, *b};

@@ -473,7 +473,10 @@ Expr parse_symbol(Scanner& scanner) {
     const char* end = digits.data() + digits.size();
     if (std::from_chars(digits.data(), end, divisor).ptr != end) divisor = 0;
   }
-  if (min > max || divisor < 1)
+  const auto beyond_multiple = [&] { return max % divisor + (max % divisor < 0 ? divisor : 0); };
+  if (min > max || divisor < 1 ||
+      static_cast<uint64_t>(max) - static_cast<uint64_t>(min) <
+          static_cast<uint64_t>(beyond_multiple()))
     scanner.fail_here("the range of the symbol before this has no values");
   return Expr::symbol(name, {min, max}, divisor);
 }

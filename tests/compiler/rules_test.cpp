@@ -296,19 +296,43 @@ TEST(Squares, OfPermutations) {
 
 // A loop over what is joined or padded is cut around the boundary; elsewhere nothing is masked.
 TEST(Boundaries, OfJoinedAndPaddedParts) {
-  for (const char* text : {R"(graph @main(%x: f32[40, 512]) {
+  for (const char* text :
+       {R"(graph @main(%x: f32[40, 512]) {
   %a = slice %x {starts: [0, 495], limits: [40, 512], strides: [1, 1]} : f32[40, 17]
   %b = slice %x {starts: [0, 0], limits: [40, 495], strides: [1, 1]} : f32[40, 495]
   %y = concat %a, %b {axis: 1} : f32[40, 512]
   return %y
 })",
-                           R"(graph @main(%x: f32[40, 310], %v: f32[]) {
+        R"(graph @main(%x: f32[40, 310], %v: f32[]) {
   %y = pad %x, %v {low: [0, 1], high: [0, 9], interior: [0, 0]} : f32[40, 320]
   return %y
 })",
-                           R"(graph @main(%x: f32[40, 128], %z: f32[40, 384]) {
+        R"(graph @main(%x: f32[40, 128], %z: f32[40, 384]) {
   %y = concat %x, %z {axis: 1} : f32[40, 512]
   return %y
+})",
+        // Both boundaries lie in one turn, and no turn may be made twice.
+        R"(graph @main(%x: f32[40, 512], %d: f32[40, 4]) {
+  %z = constant 0 : f32[]
+  %p = pad %d, %z {low: [0, 261], high: [0, 247], interior: [0, 0]} : f32[40, 512]
+  %y = add %x, %p : f32[40, 512]
+  return %y updates %x
+})",
+        // Several tasks share the axis, so their first turns are known at run time.
+        R"(graph @main(%a: f32[5], %b: f32[30000], %c: f32[35531]) {
+  %y = concat %a, %b, %c {axis: 0} : f32[65536]
+  return %y
+})",
+        R"(graph @main(%a: i32[32], %b: i32[192], %c: i32[32], %x: i32[256]) {
+  %v = concat %a, %b, %c {axis: 0} : i32[256]
+  %y = add %v, %x : i32[256]
+  return %y updates %x
+})",
+        R"(graph @main(%x: f32[65536], %d: f32[4]) {
+  %z = constant 0 : f32[]
+  %p = pad %d, %z {low: [32765], high: [32767], interior: [0]} : f32[65536]
+  %y = add %x, %p : f32[65536]
+  return %y updates %x
 })"}) {
     const Graph graph = parse(text);
     const std::string kernel = phase_text(graph, find_target("x86-64-v4").value(), "kernel");
@@ -316,6 +340,22 @@ TEST(Boundaries, OfJoinedAndPaddedParts) {
     for (const char* device : {"cpu", "sim:x86-64-v3"})
       EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), Device(device)));
   }
+}
+
+// Where a scan goes down an axis that may be empty, nothing lies before its beginning.
+TEST(Scans, DownAnAxisThatMayBeEmpty) {
+  const Graph graph = parse(R"(symbol n: 0..8
+graph @main(%x: f32[n], %y: f32[3, n]) {
+  %s = scan sum %x {axis: 0, reverse: true} : f32[n]
+  %t = scan sum %y {axis: 1, reverse: true} : f32[3, n]
+  return %s, %t
+})");
+  for (const int64_t n : {0, 1, 8})
+    for (const char* device : {"sim:cpu", "sim:sm_90"}) {
+      const std::vector<HostTensor> inputs = {HostTensor(DType::F32, {n}),
+                                              HostTensor(DType::F32, {3, n})};
+      EXPECT_TRUE(testing::agrees(graph, inputs, Device(device))) << device << " " << n;
+    }
 }
 
 // Heads that are merged lie along what is summed, in runs.

@@ -86,7 +86,7 @@ void make_whole(Scheduled& out, const std::set<size_t>& but) {
 }
 
 std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn) {
-  const std::string& name = out.tree.axes[walk].name;
+  const std::string name = out.tree.axes[walk].name;
   const auto loops = [&] {
     int64_t count = 0;
     visit_loops(out.tree.phases[0], [&](const Loop& l) { count += runs_over(l, walk); });

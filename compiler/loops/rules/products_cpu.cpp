@@ -276,7 +276,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
     out.try_take(SlabsStep{{false, store}, names.rows, 1, /*beside=*/true});
   }
   // Whole blocks need no masks.
-  const LoopAxis& lane = axis_of(out, names.lanes);
+  const LoopAxis lane = axis_of(out, names.lanes);
   if (!lane.extent.is_multiple_of(tiling.lanes) && lanes.count() > 0)
     out.take(PartStep{lane_blocks, before_end(lane)});
   if (tiling.stage && (rows.blocks || !grid.empty()))

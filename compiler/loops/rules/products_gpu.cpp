@@ -293,7 +293,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   if (tiling.slice == 0) {
     if (is_dot) out.take(UnitStep{sum, Unit::Fma});
     out.take(UnrollStep{{names.inner}, kUnrolled});
-    const LoopAxis& lane = axis_of(out, names.lanes);
+    const LoopAxis lane = axis_of(out, names.lanes);
     if (!lane.extent.is_multiple_of(tiling.lanes) && lane.extent.range().max > tiling.lanes)
       out.try_take(PartStep{{names.lanes}, {lane.index(), IndexComparison::Kind::Lt, lane.extent}});
     return bind_layouts(out, tiled);

@@ -204,7 +204,7 @@ void deal_lines(Scheduled& out, const std::vector<std::string>& lines,
   if (!outer.empty()) out.take(OnStep{{outer[0]}, Machine::Grid});
 }
 
-void part_walks(Scheduled& out, const std::string& axis, int64_t turn) {
+void part_walks(Scheduled& out, std::string axis, int64_t turn) {
   const LoopAxis& own = out.tree.axes[*find_axis(out.tree, axis)];
   if (own.extent.is_multiple_of(turn) || own.extent.range().max <= turn) return;
   const IndexComparison inside{own.index(), IndexComparison::Kind::Lt, own.extent};
@@ -223,7 +223,7 @@ size_t count_shifts(const LoopTree& tree) {
 
 }  // namespace
 
-size_t merge_walks(Scheduled& out, const std::string& axis, bool means) {
+size_t merge_walks(Scheduled& out, std::string axis, bool means) {
   size_t merges = 0;
   for (int64_t n = 1; find_loop(out.tree, {axis, n + 1});) {
     Scheduled merged = out;

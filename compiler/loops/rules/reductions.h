@@ -53,7 +53,7 @@ void deal_lines(Scheduled& out, const std::vector<std::string>& lines,
 /// sum of values that depend on a running maximum joins the walk of the maximum. A sum that follows
 /// a mean joins its walk only if `means`, because that takes more operations than to read again
 /// what is near. Returns the number of walks that became parts of others.
-size_t merge_walks(Scheduled& out, const std::string& axis, bool means);
+size_t merge_walks(Scheduled& out, std::string axis, bool means);
 /// Whether all walks become one along an axis, in which sums follow a mean.
 bool follows_means(const Scheduled& scheduled, const ReductionNest& nest, const std::string& axis);
 /// Whether `instances` that share a core's memory, with `lines` lines each, read more in a walk
@@ -64,7 +64,7 @@ bool reads_far(const LoopTree& tree, const WalkFacts& facts, int64_t lines, int6
 void chunk_by_phase(Scheduled& out, const std::string& axis, int64_t chunks);
 /// If turns of the walks may reach beyond the end of the axis, separates whole turns, which need no
 /// masks.
-void part_walks(Scheduled& out, const std::string& axis, int64_t turn);
+void part_walks(Scheduled& out, std::string axis, int64_t turn);
 /// The number of loops over the axis.
 int64_t count_loops(const LoopTree& tree, const std::string& axis);
 

@@ -251,7 +251,7 @@ bool folds_in_one_walk(const Scheduled& scheduled, const ReductionNest& nest,
   for (const LoopTask* task : facts.tasks)
     if (task->kind != LoopTask::Kind::Fold) return false;
   Scheduled merged = scheduled;
-  const std::string& along = merged.tree.axes[facts.along].name;
+  const std::string along = merged.tree.axes[facts.along].name;
   merge_walks(merged, along, /*means=*/false);
   return nest.walks.size() > 1 && count_loops(merged.tree, along) == 1;
 }
@@ -437,7 +437,7 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
   chunk_walk(out, nest, left, instances, facts.elements, outer.empty() ? row.tile : row.outer_tile,
              target);
   if (out.tree.phases.size() > 1) {
-    const LoopAxis& chunk = out.tree.axes.back();
+    const LoopAxis chunk = out.tree.axes.back();
     const int64_t chunks = *chunk.extent.as_constant();
     tiled.push_back(
         {chunk.name, chunks, spread({chunks}, {std::min(chunks, kWarpThreads)}, 1).axes[0]});
@@ -496,7 +496,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, WalkFacts facts, si
                   const Target& target) {
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   const std::string lane = name(column), along = name(facts.along);
-  const LoopAxis& axis = out.tree.axes[column];
+  const LoopAxis axis = out.tree.axes[column];
   const int64_t extent = planned_extent(out.tree, column);
   int64_t vector = std::min<int64_t>(vector_along(facts.touched, axis), 4);
   while (vector > 1 && extent < kWarpThreads * vector) vector /= 2;
@@ -547,7 +547,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, WalkFacts facts, si
   if (tile > 1) part_walks(out, along, tile);
   if (out.tree.phases.size() > 1) {
     // Threads that were on rows reduce the totals of the chunks.
-    const LoopAxis& chunk = out.tree.axes.back();
+    const LoopAxis chunk = out.tree.axes.back();
     const int64_t chunks = *chunk.extent.as_constant();
     const int64_t shared = std::min(rows, chunks);
     std::vector<Digit> of_chunks = digits({{Resource::Register, vector, chunks / shared}});
@@ -647,7 +647,7 @@ bool tile_lines_of_columns(Scheduled& out, const ReductionNest& nest, const Walk
 bool tile_few_terms(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts,
                     size_t column, const Target& target) {
   constexpr int64_t kFewTerms = 128, kLinesOfThread = 2;
-  const LoopAxis& axis = out.tree.axes[column];
+  const LoopAxis axis = out.tree.axes[column];
   const int64_t extent = planned_extent(out.tree, column);
   // The innermost other line, because its indices read overlapping elements.
   std::optional<size_t> beside;

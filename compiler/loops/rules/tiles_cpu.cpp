@@ -92,7 +92,7 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
     if (axis == lane || (squares && axis == *across)) tiled.push_back(axis);
   std::vector<LoopName> walks, wholes;
   for (const size_t axis : tiled) {
-    const Expr& end = tree.axes[axis].extent;
+    const Expr end = tree.axes[axis].extent;
     LoopName walk{name(axis), cut[axis] ? 2 : 1}, whole = walk;
     if (cut[axis] && block[axis] == tile) {
       walk.number = 1;
@@ -109,7 +109,7 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
 
   // Whole vectors need no masks.
   for (size_t n = 0; n < tiled.size(); ++n) {
-    const LoopAxis& axis = out.tree.axes[tiled[n]];
+    const LoopAxis axis = out.tree.axes[tiled[n]];
     if (!axis.extent.is_multiple_of(tile) && axis.extent.range().max > tile)
       out.take(PartStep{walks[n], {axis.index(), IndexComparison::Kind::Lt, axis.extent}});
   }
@@ -118,7 +118,7 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
   const LoopName walk = walks[std::ranges::find(tiled, lane) - tiled.begin()];
   const auto loop = find_loop(out.tree, walk);
   const auto boundaries = boundaries_along(out.tree, lane);
-  const LoopAxis& along = out.tree.axes[lane];
+  const LoopAxis along = out.tree.axes[lane];
   const bool is_walked = loop && loop_at(out.tree, *loop).on == Machine::None;
   if (is_walked && along.extent.is_multiple_of(tile) && boundaries &&
       boundaries->size() <= kMostBoundaries)

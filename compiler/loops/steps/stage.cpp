@@ -350,7 +350,16 @@ LoopTree take(const LoopTree& tree, const StageStep& step) {
 }
 
 std::optional<Refusal> legal(const LoopTree& tree, const LoadStep& step) {
-  return refuse_copy(tree, step.tensor, step.loop, /*groups=*/true, /*boxes=*/false);
+  if (auto refusal = refuse_copy(tree, step.tensor, step.loop, /*groups=*/true, /*boxes=*/false))
+    return refusal;
+  // What has been loaded is all that the loop reads of the tensor.
+  const CopySite site = site_of(tree, step.tensor, step.loop, /*groups=*/true);
+  for (const LoopItem& item : loop_at(tree, site.loop).body)
+    if (is_load(item) && std::get<LoopTask>(item).body.steps[0].source == site.tensor)
+      return Refusal{&codes::kNoSuchName,
+                     fmt::format("{} is loaded there already", tree.tensors[site.tensor].name),
+                     "leave this step out"};
+  return std::nullopt;
 }
 LoopTree take(const LoopTree& tree, const LoadStep& step) {
   return with_copies(tree, site_of(tree, step.tensor, step.loop, /*groups=*/true),
