@@ -35,9 +35,18 @@ std::optional<Refusal> collect_inner(const LoopTree& tree, const Cascade& cascad
     if (own.size() != 1 || (walks && dot.task->over.size() > 1))
       return no_rule("a dot of the cascade has not one axis beside the walk and the rows");
     const auto extent = tree.axes[own[0]].extent.as_constant();
-    if (!extent) return no_rule("an axis inside the walk has no constant extent");
+    if (!extent || *extent == 0)
+      return no_rule("an axis inside the walk has no constant extent, or is empty");
     out.emplace(own[0], *extent);
   }
+  bool others = false;
+  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
+    std::set<size_t> axes = own_axes(tree, task);
+    axes.insert(task.over.begin(), task.over.end());
+    for (const size_t axis : axes)
+      others |= axis != cascade.walk && !contains(cascade.nest, axis) && !out.contains(axis);
+  });
+  if (others) return no_rule("a task beside the dots has an axis that no dot has");
   return std::nullopt;
 }
 
