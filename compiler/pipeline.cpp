@@ -14,6 +14,7 @@
 #include "compiler/codegen/ptx_assembler.h"
 #include "compiler/fusion/kernel_graph.h"
 #include "compiler/fusion/partition.h"
+#include "compiler/loops/alike.h"
 #include "compiler/loops/build.h"
 #include "compiler/loops/text.h"
 #include "compiler/loops/tile_loops.h"
@@ -412,7 +413,7 @@ void show_code(const Kernel& kernel, const Target& target, const CompileOptions&
       {"sass", kernel.name, [&] { return gpu_machine_text(generate(kernel, target, options)); }});
 }
 
-TreeTiling tiled_kernel(const TilingRequest& request, const CompileOptions& options,
+TreeTiling tiled_kernel(const TilingRequest& request, LoopTree first, const CompileOptions& options,
                         PhaseViewers& viewers) {
   const std::string& name = request.name;
   const TraceSpan span("lowering", "tile", name);
@@ -424,7 +425,9 @@ TreeTiling tiled_kernel(const TilingRequest& request, const CompileOptions& opti
     return fmt::format("{}: {}\n", refusal.code->name, refusal.why);
   };
   const std::string* given = given_schedule(options, name);
-  auto made = given ? tile_loops(request, parse_steps(*given, "--schedule")) : tile_loops(request);
+  auto made = given
+                  ? tile_loops(std::move(first), request.target, parse_steps(*given, "--schedule"))
+                  : tile_loops(std::move(first), request.target);
   if (const auto* refusal = std::get_if<Refusal>(&made)) {
     viewers.show({"refusal", name, [&] { return text_of(*refusal); }});
     fail(*refusal->code, fmt::format("@{} cannot be made from a loop tree: {}", name, refusal->why),
@@ -434,6 +437,44 @@ TreeTiling tiled_kernel(const TilingRequest& request, const CompileOptions& opti
   if (tiling.refused) viewers.show({"refusal", name, [&] { return text_of(*tiling.refused); }});
   viewers.show("loops", tiling.tree, name);
   return std::move(tiling);
+}
+
+// A kernel before it is scheduled.
+struct Unscheduled {
+  LoopTree tree;
+  /// The first kernel whose tree is alike. Its steps, tiles and code serve this kernel too.
+  size_t like = 0;
+};
+
+// The first trees of all kernels. Where somebody observes the compilation, or reads the names of
+// values in reports of the simulator, each kernel is like itself only. So is a kernel with a
+// schedule that the user gave.
+std::vector<Unscheduled> first_trees(const std::vector<TilingRequest>& requests, bool may_share,
+                                     const CompileOptions& options) {
+  std::vector<Unscheduled> out(requests.size());
+  std::vector<std::optional<std::string>> texts(requests.size());
+  parallel_for(requests.size(), [&](size_t i) {
+    const TraceSpan span("lowering", "tree", requests[i].name);
+    out[i].tree = first_tree(requests[i]);
+    if (may_share && !given_schedule(options, requests[i].name))
+      texts[i] = text_without_names(out[i].tree);
+  });
+  std::unordered_map<std::string_view, size_t> first;  // by text
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i].like = texts[i] ? first.emplace(*texts[i], i).first->second : i;
+  return out;
+}
+
+// Gives `fusion`, whose first tree is `tree`, what was made from `other`, whose first tree is like
+// it.
+void take_alike(CompiledFusion& fusion, const LoopTree& tree, const CompiledFusion& other,
+                const LoopTree& other_tree, const LoopTreeSteps& steps) {
+  fusion.tree = other.tree;
+  for (const LoopTensor& tensor : tree.tensors) fusion.tensors.push_back(tensor.node);
+  fusion.parameters = fusion.tensors;
+  fusion.kernel = other.kernel;
+  fusion.kernel.name = fusion.name;
+  fusion.kernel.schedule = to_text(renamed(steps, other_tree, tree));
 }
 
 // The locations in `source` are numbers of nodes; `locations` are the true ones.
@@ -461,28 +502,42 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
   const bool strict = options.precision == Precision::Strict;
   std::vector<CompiledFusion> compiled(parts.fusions.size());
   std::vector<KernelKey> keys(compiled.size());
-  parallel_for(compiled.size(), threads, [&](size_t i) {
+  std::vector<TilingRequest> requests;
+  std::vector<size_t> kernels;  // the places of their Fusions
+  for (size_t i = 0; i < compiled.size(); ++i) {
     CompiledFusion& out = compiled[i];
     out.fusion = parts.fusions[i];
     out.name = names[i];
     out.seconds = parts.costs[i].seconds;
-    if (!is_kernel(out.fusion)) return;
-    const TilingRequest request{forms,
-                                out.fusion,
-                                target,
-                                names[i],
-                                updates.aliases[i],
-                                strict ? nullptr : &relaxed,
-                                strict ? nullptr : &coarse};
-    refuse_schedule_if_broken(names[i], options, [&] {
-      auto [tree, tiled, refused] = tiled_kernel(request, options, viewers);
-      out.tree = std::move(tree);
-      out.parameters = std::move(tiled.parameters);
-      check_after(tiled.program, "tiling");
-      out.kernel = lower_shown(tiled.program, target, viewers);
-      check_after(out.kernel, "lowering");
-      keys[i] = key_of(out);
+    if (!is_kernel(out.fusion)) continue;
+    kernels.push_back(i);
+    requests.push_back({forms, out.fusion, target, names[i], updates.aliases[i],
+                        strict ? nullptr : &relaxed, strict ? nullptr : &coarse});
+  }
+  const std::vector<Unscheduled> first =
+      first_trees(requests, !viewers.any() && !target.simulated, options);
+  std::vector<LoopTreeSteps> steps(kernels.size());
+  const auto each_kernel = [&](bool alike, const auto& visit) {
+    parallel_for(kernels.size(), threads, [&](size_t n) {
+      if ((first[n].like != n) == alike) visit(n, compiled[kernels[n]]);
     });
+  };
+  each_kernel(false, [&](size_t n, CompiledFusion& out) {
+    refuse_schedule_if_broken(out.name, options, [&] {
+      TreeTiling tiling = tiled_kernel(requests[n], first[n].tree, options, viewers);
+      out.tree = std::make_shared<const LoopTree>(std::move(tiling.tree));
+      out.tensors = out.parameters = std::move(tiling.tiled.parameters);
+      steps[n] = std::move(tiling.steps);
+      check_after(tiling.tiled.program, "tiling");
+      out.kernel = lower_shown(tiling.tiled.program, target, viewers);
+      check_after(out.kernel, "lowering");
+      keys[kernels[n]] = key_of(out);
+    });
+  });
+  each_kernel(true, [&](size_t n, CompiledFusion& out) {
+    const size_t like = first[n].like;
+    take_alike(out, first[n].tree, compiled[kernels[like]], first[like].tree, steps[like]);
+    keys[kernels[n]] = keys[kernels[like]];
   });
   const Launches launches = in_span("pass", "order", {}, [&] {
     return launches_of(forms, compiled, std::move(keys), updates, target, options);

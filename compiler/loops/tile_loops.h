@@ -41,13 +41,15 @@ struct TiledKernel {
 /// The tile program of a Fusion and the tree from which it was emitted.
 struct TreeTiling {
   LoopTree tree;  ///< after the steps
+  LoopTreeSteps steps;
   TiledKernel tiled;
   /// If it has dots that are not asynchronous: the reason.
   std::optional<Refusal> refused = {};
 };
 /// The tile program by the rules, or the reason why they serve no such kernel.
 std::variant<TreeTiling, Refusal> tile_loops(const TilingRequest& request);
+std::variant<TreeTiling, Refusal> tile_loops(LoopTree first, const Target& target);
 /// The tile program by steps that the user gave. Throws if a step is wrong.
-TreeTiling tile_loops(const TilingRequest& request, const LoopTreeSteps& steps);
+TreeTiling tile_loops(LoopTree first, const Target& target, const LoopTreeSteps& steps);
 
 }  // namespace braze

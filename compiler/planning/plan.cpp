@@ -229,11 +229,11 @@ class Planner {
     std::optional<NodeId> updated;
     Expr touched;
     std::map<uint32_t, Expr> loaded;  // by input: the number of elements that the tasks load
-    const LoopTree& tree = compiled.tree;
+    const LoopTree& tree = *compiled.tree;
     std::map<NodeId, NodeId> input_of;  // of outputs that take over the memory of an input
     for (const auto& [input, output] : updates_.aliases[k]) input_of.emplace(output, input);
     const auto node_of = [&](size_t tensor) {
-      const NodeId node = tree.tensors[tensor].node;
+      const NodeId node = compiled.tensors[tensor];
       const auto input = input_of.find(node);
       return input == input_of.end() ? node : input->second;
     };

@@ -15,7 +15,9 @@ namespace braze {
 /// One Fusion with its code.
 struct CompiledFusion {
   Fusion fusion;
-  LoopTree tree;                   ///< after all steps; empty for a collective
+  /// After all steps; null for a collective. Kernels that are equal except for names share it.
+  std::shared_ptr<const LoopTree> tree;
+  std::vector<NodeId> tensors;     ///< the nodes of the tree's tensors in this Fusion
   std::string name;                ///< of the kernel, unique in the program
   double seconds = 0;              ///< the estimated time of its launch; 0: unknown
   std::vector<NodeId> parameters;  ///< nodes of the kernel's memory parameters

@@ -1,5 +1,8 @@
 #include "ir/graph/rewrite.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "ir/graph/build.h"
 
 namespace braze {
@@ -15,7 +18,17 @@ bool has_dead_code(const Graph& graph) {
 
 }  // namespace
 
-NodeId Rewriting::keep() const { return build::rebuild(result, node, operands); }
+NodeId Rewriting::keep() const {
+  // The type follows from the op, the types of the operands and the type itself (infer.h), so it
+  // stays if these do.
+  const bool same = std::ranges::equal(
+      operands, node.operands, {}, [&](NodeId n) -> const TensorType& { return result[n].type; },
+      [&](NodeId n) -> const TensorType& { return source[n].type; });
+  if (!same) return build::rebuild(result, node, operands);
+  Node copy = node;
+  copy.operands = operands;
+  return result.add(std::move(copy));
+}
 
 Graph rewrite(const Graph& graph, const std::function<NodeId(const Rewriting&)>& rewrite) {
   const std::vector<bool> needed = needed_nodes(graph);
@@ -29,7 +42,7 @@ Graph rewrite(const Graph& graph, const std::function<NodeId(const Rewriting&)>&
     if (!needed[i] || node.as<InputOp>()) continue;
     std::vector<NodeId> operands;
     for (const NodeId operand : node.operands) operands.push_back(replacement[operand.index]);
-    const NodeId id = rewrite({result, NodeId(i), node, operands});
+    const NodeId id = rewrite({graph, result, NodeId(i), node, operands});
     if (result[id].label.empty() && !result[id].as<InputOp>()) result.set_label(id, node.label);
     replacement[i] = id;
   }

@@ -8,9 +8,10 @@
 
 namespace braze {
 
-/// One node of the original graph, as a pass sees it. `operands` are the nodes of `result` that
-/// replace its operands; `node.operands` are those of the original.
+/// One node of the original graph `source`, as a pass sees it. `operands` are the nodes of `result`
+/// that replace its operands; `node.operands` are those of the original.
 struct Rewriting {
+  const Graph& source;
   Graph& result;
   NodeId id;
   const Node& node;

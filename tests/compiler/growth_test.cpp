@@ -12,6 +12,7 @@
 #include "compiler/passes/split_concats.h"
 #include "ir/program/text.h"
 #include "ir/support/text.h"
+#include "ir/support/trace.h"
 #include "tests/compiler/run.h"
 #include "tests/fuzz/generator.h"
 
@@ -250,18 +251,52 @@ TEST(Repeated, LayersAreCompiledOnce) {
   EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), cpu));
 }
 
-// All cores make kernels at the same time, and one after the other if somebody looks on.
+// All cores make kernels at the same time, and kernels that are alike at once. If somebody looks
+// on, each kernel is made by itself, one after the other.
 TEST(Repeated, WhoLooksOnChangesNothing) {
-  CompileOptions watched;
+  CompileOptions options;
+  options.assemble = false;
+  CompileOptions watched = options;
   watched.observer = [](const CompilePhase&) {};
-  for (const char* device : {"cpu", "sim:sm_80", "sim:sm_90"}) {
-    const Target target = Device(device).target();
-    const Program alone = compile(layers(6), target), seen = compile(layers(6), target, watched);
-    EXPECT_EQ(to_text(alone), to_text(seen)) << device;
+  for (const char* machine : {"x86-64-v3", "sm_90a", "sim:sm_80", "sim:sm_90"}) {
+    const Target target = *find_target(machine);
+    const Program alone = compile(layers(6), target, options),
+                  seen = compile(layers(6), target, watched);
+    EXPECT_EQ(to_text(alone), to_text(seen)) << machine;
     ASSERT_EQ(alone.artifacts.size(), seen.artifacts.size());
     for (size_t i = 0; i < seen.artifacts.size(); ++i)
-      EXPECT_EQ(alone.artifacts[i].code, seen.artifacts[i].code) << device;
+      EXPECT_EQ(alone.artifacts[i].code, seen.artifacts[i].code) << machine;
   }
+}
+
+// How many kernels are scheduled, tiled and lowered by themselves.
+int64_t count_tiled(const Graph& graph, const Target& target, CompileOptions options = {}) {
+  options.assemble = false;
+  trace::SpanRecorder recorder;
+  compile(graph, target, options);
+  return std::ranges::count_if(
+      recorder.take(), [](const trace::EndedSpan& span) { return span.name.starts_with("tile "); });
+}
+
+TEST(Repeated, LayersAreTiledOnce) {
+  for (const char* machine : {"x86-64-v3", "sm_90a"}) {
+    const Target target = *find_target(machine);
+    EXPECT_EQ(count_tiled(layers(9), target), count_tiled(layers(3), target)) << machine;
+  }
+}
+
+// Each kernel is tiled by itself where the simulator's reports name its values, and if the user
+// gave its schedule.
+TEST(Repeated, WhatIsAlikeMayStillDiffer) {
+  const Target cpu = *find_target("x86-64-v3"), simulator = *find_target("sim:sm_90");
+  EXPECT_EQ(count_tiled(layers(9), simulator) - count_tiled(layers(8), simulator),
+            count_tiled(layers(8), simulator) - count_tiled(layers(7), simulator));
+  EXPECT_GT(count_tiled(layers(9), simulator), count_tiled(layers(8), simulator));
+  const Program program = compile(layers(9), cpu);
+  CompileOptions options;
+  for (const Launch& launch : program.launches) options.schedules[launch.name] = launch.schedule;
+  EXPECT_EQ(count_tiled(layers(9), cpu, options), std::ssize(program.launches));
+  EXPECT_EQ(to_text(compile(layers(9), cpu, options)), to_text(program));
 }
 
 TEST(Repeated, ChainsOfOneOpShareTheirCode) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/loops/steps/own_names.h"
 #include "compiler/loops/text.h"
 #include "ir/support/text.h"
 
@@ -235,7 +236,7 @@ LoopTree take(const LoopTree& tree, const FactorStep& step) {
   const ItemPlace place = find_loop(tree, step.loop).value();
   std::vector<LoopItem> made;
   for (const LoopBody& body : factors_of(tree, loop_at(tree, place), along, without)) {
-    LoopValue value{.name = name_of(out, body, "s"), .dtype = body.steps[body.results[0]].dtype};
+    LoopValue value{.name = name_of(out, body, kFactorName), .dtype = body.steps[body.results[0]].dtype};
     for (const size_t axis : axes_in_order(tree, place, body, along))
       if (!is_cut(here, axis) || !extent_in(tree, here, axis).is_constant(1))
         value.axes.push_back(axis);
@@ -270,7 +271,7 @@ LoopTree take(const LoopTree& tree, const PackStep& step) {
   // The tasks that make factors, by the axes of what they make.
   std::vector<std::pair<std::vector<size_t>, LoopRegion>> phases;
   for (const LoopBody& body : factors_of(tree, loop, along, without)) {
-    LoopValue value{.name = name_of(out, body, "p"),
+    LoopValue value{.name = name_of(out, body, kPanelName),
                     .dtype = body.steps[body.results[0]].dtype,
                     .axes = axes_in_order(tree, place, body, along),
                     .storage = Storage::Workspace,

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "compiler/fusion/recompute.h"
+#include "compiler/loops/steps/own_names.h"
 #include "compiler/loops/text.h"
 #include "ir/support/text.h"
 
@@ -224,7 +225,7 @@ LoopTree take(const LoopTree& tree, const ShareStep& step) {
         task.target = out.values.size();
         task.body = part_of(first.body, number);
         task.location = first.location;
-        out.values.push_back({.name = unused_value(out, "shared"),
+        out.values.push_back({.name = unused_value(out, std::string(kSharedName)),
                               .dtype = known.step.dtype,
                               .axes = {known.axes.begin(), known.axes.end()}});
         value = task.target;
