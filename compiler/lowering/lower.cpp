@@ -579,8 +579,7 @@ ValueOperand ProgramLowering::shuffled(Instruction shuffle, const ValueOperand& 
   const ValueType type = type_of(value);
   const DType dtype = type.dtype;
   if (type.lanes > 1) {
-    ValueType array{dtype, 1, type.extents};
-    array.extents.push_back(type.lanes);
+    const ValueType array{dtype, 1, {type.count() * type.lanes}};
     return builder_.regroup(shuffled(shuffle, builder_.regroup(value, array), distance), type);
   }
   if (needs_word(dtype)) return from_word(shuffled(shuffle, as_word(value), distance), dtype);

@@ -89,6 +89,7 @@ class Order {
     }
     for (const std::string_view key : keys) join_all(std::move(equal[key]));
     put_last(order);
+    follow_operands(order);
     fill_buckets(order);
     start_early();
     std::vector<std::vector<size_t>> launches(order.size());
@@ -196,6 +197,47 @@ class Order {
     used.erase(std::ranges::unique(used).begin(), used.end());
     for (size_t& place : place_)
       place = kFirst + static_cast<size_t>(std::ranges::lower_bound(used, place) - used.begin());
+    if (peak() > most_bytes_) place_ = before;
+  }
+
+  // Collectives come in the order in which their operands exist, each directly after the launch
+  // that makes its last one. In another order, one whose operand is made late would keep those that
+  // are ready from being done, because all devices do collectives in one order.
+  void follow_operands(const std::vector<size_t>& order) {
+    std::map<size_t, std::vector<size_t>> launches;  // by place
+    std::vector<size_t> waiting;                     // collectives
+    for (const size_t k : order)
+      if (collective(k))
+        waiting.push_back(k);
+      else
+        launches[place_[k]].push_back(k);
+    if (waiting.empty()) return;
+    std::ranges::stable_sort(waiting, {}, [&](size_t k) { return place_[k]; });
+    const std::vector<size_t> before = place_;
+    std::vector<bool> done(order.size());
+    size_t next = kFirst;
+    const auto put = [&](size_t k, size_t place) {
+      place_[k] = place;
+      done[k] = true;
+    };
+    const auto put_those_that_can = [&] {
+      // One may need another.
+      for (size_t left = SIZE_MAX; left != waiting.size();) {
+        left = waiting.size();
+        std::erase_if(waiting, [&](size_t k) {
+          const bool can =
+              std::ranges::all_of(needs_[k], [&](size_t needed) { return done[needed]; });
+          if (can) put(k, next++);
+          return can;
+        });
+      }
+    };
+    put_those_that_can();
+    for (const auto& [place, members] : launches) {
+      for (const size_t k : members) put(k, next);
+      ++next;
+      put_those_that_can();
+    }
     if (peak() > most_bytes_) place_ = before;
   }
 

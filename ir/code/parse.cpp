@@ -13,6 +13,7 @@
 #include <unordered_set>
 
 #include "ir/code/layout_text.h"
+#include "ir/code/limits.h"
 #include "ir/code/text.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/scanner.h"
@@ -24,8 +25,7 @@ namespace {
 
 enum class Language : uint8_t { Tile, Kernel };
 
-constexpr size_t kMaxDepth = 64;  // of regions
-constexpr size_t kMaxRank = 16;
+constexpr size_t kMaxDepth = 64;           // of regions
 constexpr int64_t kMaxElements = 1 << 20;  // of a value, lanes included
 constexpr int64_t kMaxBlock = 1024;        // threads
 constexpr int64_t kMostWarps = 32;
@@ -211,7 +211,7 @@ class CodeParser {
       if (extent > kMaxElements || (count *= extent) > kMaxElements)
         fail_at(where, "a value cannot have more than 2^20 elements");
     }
-    if (out.rank() > kMaxRank) fail_at(where, "the type has too many extents");
+    if (out.rank() > kMostAxesOfValue) fail_at(where, "the type has too many extents");
     return out;
   }
 
@@ -243,7 +243,7 @@ class CodeParser {
       scanner_.fail_here(fmt::format(
           "{} has no meaning here, because no tile stands here whose position it could be", name));
     if (name == "lane") return lane_symbol(positions_->lanes);
-    size_t axis = kMaxRank;
+    size_t axis = kMostAxesOfValue;
     std::from_chars(name.data() + 1, name.data() + name.size(), axis);
     if (axis >= positions_->rank())
       scanner_.fail_here(
@@ -1520,7 +1520,7 @@ Layout parse_layout(Scanner& scanner) {
     while (scanner.peek().kind == TokenKind::Identifier) axis.push_back(digit(scanner));
   } while (scanner.accept("|"));
   scanner.expect(")");
-  if (out.rank() > kMaxRank) scanner.fail_here("the layout has too many axes");
+  if (out.rank() > kMostAxesOfValue) scanner.fail_here("the layout has too many axes");
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "ir/code/limits.h"
 #include "ir/code/walk.h"
 #include "ir/kernel/gpu_rules.h"
 #include "ir/support/text.h"
@@ -42,7 +43,8 @@ class KernelChecker : public CodeChecker {
   void check_type(const ValueType& type) override {
     expect(is_power_of_two(type.lanes) && type.lanes <= 64, "K3",
            fmt::format("the number of lanes, {}, is not a power of two from 1 to 64", type.lanes));
-    expect(type.rank() <= 6, "K3", fmt::format("{} has a rank above 6", type.to_string()));
+    expect(type.rank() <= kMostAxesOfValue, "K3",
+           fmt::format("{} has a rank above {}", type.to_string(), kMostAxesOfValue));
     int64_t count = 1;
     for (const int64_t extent : type.extents) {
       expect(extent >= 1, "K3", fmt::format("an extent of {} is less than 1", type.to_string()));

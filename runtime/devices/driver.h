@@ -85,6 +85,15 @@ struct LaunchArguments {
   const Scratch* scratch = nullptr;    ///< the result of LoadedProgram::reserve for the call
 };
 
+/// Launches of a call that follow one another in a stream, and that wait for nothing in other
+/// streams between them: all of the call, or those between two collectives.
+struct Stretch {
+  uint32_t first = 0, last = 0;      ///< positions in Program::launches; `last` is behind the end
+  DeviceStream* stream = nullptr;    ///< the stream in which they run
+  std::span<void* const> slots;      ///< the address of each of Program::slots
+  std::span<const int64_t> symbols;  ///< as Program::symbols
+};
+
 /// A program's code, ready on a device. The threads that execute the device's work queue use it:
 /// one at a time, except on a device with several streams. It must not take memory from the
 /// device's allocator, which may be waiting for the queue.
@@ -96,11 +105,10 @@ class LoadedProgram {
   /// none. Any thread calls it before the call is submitted, so that ResourceExhausted is thrown
   /// before anything has happened. Several calls may get the same memory.
   virtual std::shared_ptr<const Scratch> reserve() { return nullptr; }
-  /// Does one call in `stream`, whose slots are at these addresses. `launches` makes the launches,
-  /// fills and copies of the call. The function calls it, or repeats the recorded ones of an
-  /// earlier call with the same addresses and symbols.
-  virtual void call(DeviceStream* /*stream*/, std::span<void* const> /*slots*/,
-                    std::span<const int64_t> /*symbols*/, const std::function<void()>& launches) {
+  /// Does one stretch of a call. `launches` makes the launches, fills and copies of the stretch.
+  /// The function calls it, or repeats the recorded ones of an earlier call with the same addresses
+  /// and symbols.
+  virtual void run(const Stretch& /*stretch*/, const std::function<void()>& launches) {
     launches();
   }
 };

@@ -204,12 +204,17 @@ class Call : public Work {
   }
 
   void launch() {
-    const auto launches = [this] { launch_all(); };
+    const auto count = static_cast<uint32_t>(executable->program->launches.size());
     try {
-      if (are_launches_watched() || together) {
-        launches();  // each launch must be visible, or the work of other devices cannot be recorded
-      } else {
-        executable->code->call(stream.get(), slots(), binding->symbols, launches);
+      for (uint32_t first = 0; first < count;) {
+        const uint32_t last = end_of_stretch(first);
+        if (const auto awaits = binding->launches[first].awaits) await_collectives(*awaits);
+        const auto launches = [&] { launch_stretch(first, last); };
+        if (is_collective(first) || are_launches_watched())
+          launches();  // other devices take part, or each launch must be visible
+        else
+          executable->code->run({first, last, stream.get(), slots(), binding->symbols}, launches);
+        first = last;
       }
     } catch (const std::bad_alloc&) {
       // Interpreters, simulators and CUDA's driver allocate host memory while they run.
@@ -264,16 +269,29 @@ class Call : public Work {
     return std::span(addresses_).first(executable->program->slots.size());
   }
 
-  void launch_all() {
+  bool is_collective(uint32_t i) const {
+    return executable->program->launches[i].artifact == Launch::kCollective;
+  }
+
+  /// The end of the launches from `first` on that wait for collectives only before the first one.
+  uint32_t end_of_stretch(uint32_t first) const {
+    const auto count = static_cast<uint32_t>(executable->program->launches.size());
+    if (!together) return count;
+    uint32_t last = first + 1;
+    if (is_collective(first)) return last;
+    while (last < count && !is_collective(last) && !binding->launches[last].awaits) ++last;
+    return last;
+  }
+
+  void launch_stretch(uint32_t first, uint32_t last) {
     const Program& program = *executable->program;
     const std::span<void* const> slots = this->slots();
     const std::span<void*> places = std::span(addresses_).subspan(slots.size());
     DeviceDriver& driver = executable->driver;
-    for (uint32_t i = 0; i < program.launches.size(); ++i) {
+    for (uint32_t i = first; i < last; ++i) {
       const Launch& launch = program.launches[i];
       const Binding::LaunchValues& values = binding->launches[i];
       if (values.empty) continue;
-      if (values.awaits) await_collectives(*values.awaits);
       const std::span<void*> buffers = places.first(launch.buffers.size());
       for (size_t b = 0; b < buffers.size(); ++b) buffers[b] = slots[launch.buffers[b]];
       for (const uint32_t slot : launch.zeroed) {

@@ -166,8 +166,7 @@ class CudaKernels : public LoadedProgram {
   ~CudaKernels() override;
 
   void launch(const LaunchArguments& arguments) override;
-  void call(DeviceStream* stream, std::span<void* const> slots, std::span<const int64_t> symbols,
-            const std::function<void()>& launches) override;
+  void run(const Stretch& stretch, const std::function<void()>& launches) override;
 
  private:
   struct Kernel {
@@ -313,14 +312,13 @@ void CudaKernels::launch(const LaunchArguments& arguments) {
   if (wait_for_each_) context_.synchronize();
 }
 
-void CudaKernels::call(DeviceStream* stream, std::span<void* const> slots,
-                       std::span<const int64_t> symbols, const std::function<void()>& launches) {
-  if (wait_for_each_ || !CallGraphs::is_worth_it(*program_)) return launches();
+void CudaKernels::run(const Stretch& stretch, const std::function<void()>& launches) {
+  if (wait_for_each_ || !CallGraphs::is_worth_it(*program_, stretch)) return launches();
   const CudaContext::Scope scope(context_);
   const std::lock_guard turn(calls_mutex_);
-  if (!graphs_.call(context_.native(stream), slots, symbols, launches)) return;
-  for (uint32_t i = 0; i < kernels_.size(); ++i) {
-    if (!kernels_[i].phases.empty()) context_.note_launch(program_, i, stream);
+  if (!graphs_.run(context_.native(stretch.stream), stretch, launches)) return;
+  for (uint32_t i = stretch.first; i < stretch.last; ++i) {
+    if (!kernels_[i].phases.empty()) context_.note_launch(program_, i, stretch.stream);
   }
 }
 

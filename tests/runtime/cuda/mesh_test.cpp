@@ -206,35 +206,47 @@ TEST_F(CudaMesh, AllReducesOfOneLaunchAreDoneAtOnce) {
 
 // A call over several GPUs is never recorded, whatever its addresses: each part is one of a call on
 // a mesh, which all ranks know alike. Calls of one of the GPUs go on being recorded between.
-TEST_F(CudaMesh, CallsOverSeveralGpusAreNotRecorded) {
-  const MeshExecutable together = program({CollectiveKind::AllReduce});
+// The launches before and after the collective are recorded. The collective itself never is.
+TEST_F(CudaMesh, WhatStandsBetweenCollectivesIsRecorded) {
+  GpuMaker m("stretches", {});
+  m.program->mesh = {{"data", 2}};
+  const TensorType type{DType::F32, {kElements}};
+  uint32_t value = m.input("x", type);
+  m.program->inputs[0].varying = {0};
+  int64_t used = 0;
+  const auto temporary = [&](const char* name) {
+    return m.temporary(name, type, std::exchange(used, used + 4 * kElements));
+  };
+  const auto doubled = [&](uint32_t to) {
+    const uint32_t from = std::exchange(value, to);
+    m.add(from, from, to, kElements);
+  };
+  for (const char* name : {"a", "b", "c"}) doubled(temporary(name));
+  Launch& launch = m.program->launches.emplace_back();
+  launch.artifact = Launch::kCollective;
+  launch.collective = {CollectiveKind::AllReduce};
+  const uint32_t all = temporary("all");
+  launch.buffers = {value, all};
+  launch.name = "all";
+  value = all;
+  for (const char* name : {"d", "e"}) doubled(temporary(name));
+  doubled(m.output("y", type));
+  m.program->arena_bytes = used;
+  const MeshExecutable together = MeshExecutable::load(m.program, *mesh_);
   const Executable alone = sixteen_program(gpu_);
   constexpr int kCalls = 30;
-  const auto given = arguments(0);
-  const auto calls = [&](bool on_mesh, bool on_one) {
-    if (fake_cuda()) fake_cuda()->reset();
-    for (int i = 0; i < kCalls; ++i) {
-      if (on_mesh) {
-        const auto got = together.run(given);
-        for (size_t device = 0; device < 2; ++device)
-          ASSERT_EQ(got[device][0].to_vector<float>()[5], 4 * 1010.f);
-      }
-      if (on_one) {
-        const auto value = static_cast<float>(i);
-        ASSERT_THAT(run(alone, {filled(300, value, gpu_)})[0].to_vector<float>(), Each(16 * value));
-      }
-    }
-  };
-  calls(true, false);
-  if (fake_cuda()) {
-    EXPECT_EQ(fake_cuda()->calls["cuStreamBeginCapture"], 0);
-    EXPECT_EQ(fake_cuda()->calls["cuGraphLaunch"], 0);
-    EXPECT_EQ(fake_cuda()->calls["nccl all_reduce"], 2 * kCalls);
+  if (fake_cuda()) fake_cuda()->reset();
+  for (int i = 0; i < kCalls; ++i) {
+    const auto first = static_cast<float>(i % 3);
+    const auto got = together.run(arguments(first));
+    for (size_t device = 0; device < 2; ++device)
+      ASSERT_EQ(got[device][0].to_vector<float>()[5], 64 * (2 * (5 + first) + 1000));
+    // Recorded in the same streams.
+    ASSERT_THAT(run(alone, {filled(300, first, gpu_)})[0].to_vector<float>(), Each(16 * first));
   }
-  calls(true, true);
-  if (fake_cuda()) {
-    EXPECT_GT(fake_cuda()->calls["cuGraphLaunch"], kCalls / 2);
-  }
+  if (!fake_cuda()) return;
+  EXPECT_GT(fake_cuda()->calls["cuGraphLaunch"], 4 * kCalls / 2);
+  EXPECT_EQ(fake_cuda()->calls["nccl all_reduce"], 2 * kCalls);
 }
 
 // What is read late, after many more calls, is still what its call made.
