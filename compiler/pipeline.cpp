@@ -28,8 +28,10 @@
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_concats.h"
 #include "compiler/passes/split_dots.h"
+#include "compiler/passes/split_gaps.h"
 #include "compiler/passes/unroll_reductions.h"
 #include "compiler/passes/unscatter.h"
+#include "compiler/passes/windowed_dots.h"
 #include "compiler/planning/equal.h"
 #include "compiler/planning/order.h"
 #include "compiler/planning/plan.h"
@@ -79,6 +81,7 @@ struct Pass {
   std::string_view purpose;
   bool only_fast = false;  // changes results
   bool only_gpu = false;
+  bool not_strict = false;  // moves roundings into sums
 };
 
 constexpr Pass kPasses[] = {
@@ -88,6 +91,14 @@ constexpr Pass kPasses[] = {
      .only_gpu = true},
     {"expand", expand, "formula rows become machine and math rows"},
     {"approximate", approximate, "fewer roundings and divisions", /*only_fast=*/true},
+    {.name = "windowed_dots",
+     .run = windowed_dots,
+     .purpose = "sums over the taps of windows of products become products over windows",
+     .not_strict = true},
+    {.name = "split_gaps",
+     .run = [](const Graph& graph) { return split_gaps(graph); },
+     .purpose = "products over windows with gaps become products for each remainder",
+     .not_strict = true},
     {.name = "narrow_dots",
      .run = narrow_dots,
      .purpose = "batches of narrow products become sums of products",
@@ -257,6 +268,7 @@ Graph run_passes(Graph graph, Precision precision, const Target& target, PhaseVi
   };
   for (const Pass& pass : kPasses) {
     if (pass.only_fast && precision != Precision::Fast) continue;
+    if (pass.not_strict && precision == Precision::Strict) continue;
     if (pass.only_gpu && target.kind != TargetKind::Gpu) continue;
     const TraceSpan span("pass", pass.name);
     graph = pass.run(graph);

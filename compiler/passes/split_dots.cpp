@@ -52,29 +52,39 @@ bool is_made_by_reductions(const Graph& graph, NodeId factor) {
   return dots && reduces;
 }
 
-// The number of parts into which the first contracted axis is divided; 1 if it stays whole. There
-// are so few parts that all of them run at the same time.
-int64_t parts_of(const Graph& graph, const std::vector<NodeId>& operands, const DotOp& dot,
-                 const Target& target) {
+// How a product is divided: the contracted axis with this number becomes so many parts.
+struct Cut {
+  size_t pair = 0;
+  int64_t parts = 1;
+};
+
+// One part if the product stays whole. There are so few parts that all of them run at the same
+// time, and of the axes the outermost that gives the most is cut.
+Cut cut_of(const Graph& graph, const std::vector<NodeId>& operands, const DotOp& dot,
+           const Target& target) {
   const Shape& left = graph[operands[0]].type.shape;
   const Shape& right = graph[operands[1]].type.shape;
-  if (!left.is_static() || !right.is_static() || dot.contract_left.empty()) return 1;
+  if (!left.is_static() || !right.is_static() || dot.contract_left.empty()) return {};
   const int64_t rows = elements(left, free_axes(left, dot.batch_left, dot.contract_left));
   const int64_t columns = elements(right, free_axes(right, dot.batch_right, dot.contract_right));
   const int64_t matrices = elements(left, dot.batch_left);
   const int64_t terms = elements(left, dot.contract_left);
   const double work = static_cast<double>(rows * columns) * static_cast<double>(matrices * terms);
-  if (work < kLeastAsynchronousDot) return 1;
+  if (work < kLeastAsynchronousDot) return {};
   if (rows <= kFewCascadeRows && std::ranges::any_of(operands, [&](NodeId factor) {
         return is_made_by_reductions(graph, factor);
       }))
-    return 1;
-  const int64_t first = left[static_cast<size_t>(dot.contract_left[0])].range().max;
+    return {};
   const auto tiles = [](int64_t extent) { return (extent + kTile - 1) / kTile; };
   const int64_t all = matrices * tiles(rows) * tiles(columns);
-  for (int64_t parts = std::min(target.cores / all, terms / kLeastSum); parts > 1; --parts)
-    if (first % parts == 0 && terms / parts % kSumMultiple == 0) return parts;
-  return 1;
+  const int64_t most = std::min(target.cores / all, terms / kLeastSum);
+  Cut out;
+  for (size_t pair = 0; pair < dot.contract_left.size(); ++pair) {
+    const int64_t extent = left[static_cast<size_t>(dot.contract_left[pair])].range().max;
+    for (int64_t parts = most; parts > out.parts; --parts)
+      if (extent % parts == 0 && terms / parts % kSumMultiple == 0) out = {pair, parts};
+  }
+  return out;
 }
 
 // `x` with the axis as two axes: the parts, and the places within a part.
@@ -95,10 +105,10 @@ std::optional<NodeId> split(const Rewriting& step, const DotOp& dot, const Targe
   Graph& graph = step.result;
   const DType dtype = graph[step.operands[0]].type.dtype;
   if (!is_half(dtype) || graph[step.operands[1]].type.dtype != dtype) return std::nullopt;
-  const int64_t parts = parts_of(graph, step.operands, dot, target);
+  const auto [pair, parts] = cut_of(graph, step.operands, dot, target);
   if (parts == 1) return std::nullopt;
   const SourceLocation where = step.node.location;
-  const int64_t left = dot.contract_left[0], right = dot.contract_right[0];
+  const int64_t left = dot.contract_left[pair], right = dot.contract_right[pair];
   const NodeId x = cut(graph, step.operands[0], static_cast<size_t>(left), parts, where);
   const NodeId y = cut(graph, step.operands[1], static_cast<size_t>(right), parts, where);
   DotOp partial = dot;

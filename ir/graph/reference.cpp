@@ -53,6 +53,12 @@ bool all_known(const Value& x) {
                      [](const Uncertain& e) { return e.known; });
 }
 
+bool is_finite(const Value& x) {
+  return std::all_of(x.elements.begin(), x.elements.end(), [](const Uncertain& e) {
+    return std::isfinite(e.low) && std::isfinite(e.high);
+  });
+}
+
 void forget(Uncertain& x, DType dtype) {
   x = is_floating(dtype) ? Uncertain::anything(x.value) : Uncertain::guess(x.bits);
 }
@@ -372,9 +378,16 @@ class ReferenceEvaluator {
   void operator()(const Movement&) {
     std::vector<Dims> shapes;
     for (const Value* x : operands_) shapes.push_back(x->shape);
+    // A zero outside of windows may be the product of a zero and an infinity.
+    const bool may_multiply = std::is_same_v<Movement, WindowsOp> && relaxed_ &&
+                              is_floating(result_.dtype) && operands_[1]->elements[0].value == 0 &&
+                              !is_finite(*operands_[0]);
     size_t i = 0;
-    for (const Source& source : movement_sources(node_, shapes, sizes_))
-      result_.elements[i++] = operands_[source.operand]->elements[source.index];
+    for (const Source& source : movement_sources(node_, shapes, sizes_)) {
+      Uncertain& element = result_.elements[i++];
+      element = operands_[source.operand]->elements[source.index];
+      if (may_multiply && source.operand == 1) forget(element, result_.dtype);
+    }
   }
 
  private:

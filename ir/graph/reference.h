@@ -5,8 +5,9 @@
 // float that outputs see only through sums, products and contractions may be rounded elsewhere, or
 // be off by 4 ulp. Some rows in f32 may be off by 2^-21 of their value if outputs see them only
 // through roundings to 16 bits (coarse.h). Integers and bools, and the floats from which they are
-// made, may not, whatever uses them. Sums and contractions accumulate in f32 (those of f64 in f64),
-// in any order.
+// made, may not, whatever uses them. Where windows of such a float show a zero outside of it, that
+// zero may have been multiplied: if the float has an infinity or NaN somewhere, it can be anything.
+// Sums and contractions accumulate in f32 (those of f64 in f64), in any order.
 //
 // The reference carries the consequences through the graph. A float is a value in f64 with an
 // interval around it. Everything else is known or unknown: if a comparison or conversion depends on

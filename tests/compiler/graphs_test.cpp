@@ -197,5 +197,52 @@ TEST(Graphs, ProductsOfRandomWindowsAreOneKernel) {
   }
 }
 
+// What windows of images show and a matrix of the same places, summed over all places: several
+// taps, each with sums of its own.
+struct SumOfWindows {
+  int64_t images, height, width, channels, results, taps;
+  int64_t stride = 1, low = 1;
+
+  std::string text() const {
+    return fmt::format(R"(braze 1 graph
+graph @sums(%x: bf16[{n}, {h}, {w}, {c}], %g: bf16[{n}, {oh}, {ow}, {f}]) {{
+  %0 = constant 0 : bf16[]
+  %1 = broadcast %x {{axes: [0, 1, 2, 5]}} : bf16[{n}, {h}, {w}, {r}, {r}, {c}]
+  %2 = windows %1, %0 {{axes: [1, 2], taps: [3, 4], strides: [{stride}, {stride}], dilations: [1, 1], gaps: [1, 1], low: [{low}, {low}]}} : bf16[{n}, {oh}, {ow}, {r}, {r}, {c}]
+  %3 = dot %2, %g {{contract: [0, 1, 2] x [0, 1, 2]}} : bf16[{r}, {r}, {c}, {f}]
+  return %3 as "y"
+}})",
+                       fmt::arg("n", images), fmt::arg("h", height), fmt::arg("w", width),
+                       fmt::arg("c", channels), fmt::arg("f", results), fmt::arg("r", taps),
+                       fmt::arg("stride", stride), fmt::arg("low", low),
+                       fmt::arg("oh", height / stride), fmt::arg("ow", width / stride));
+  }
+};
+
+TEST(Graphs, SumsOverWindowsReadThemInPlace) {
+  const Device device("sim:sm_90");
+  // Boxes of pixels, of images and pixels, and of images alone; every second pixel; sums in parts;
+  // places of which no box holds a whole turn.
+  const std::pair<SumOfWindows, bool> cases[] = {
+      {{16, 8, 8, 64, 64, 3}, true},       {{16, 12, 4, 72, 64, 3}, true},
+      {{64, 3, 5, 64, 128, 2}, true},      {{16, 16, 16, 64, 64, 3, 2}, true},
+      {{64, 8, 8, 64, 64, 2, 1, 0}, true}, {{20, 7, 7, 64, 64, 3}, false},
+  };
+  for (const auto& [windows, in_place] : cases) {
+    const Graph graph = parse_graph(windows.text(), "windows");
+    SCOPED_TRACE(windows.text());
+    CompileOptions options = verifying();
+    options.by_cost = false;
+    const auto program = testing::compile_for(device, graph, options);
+    const bool composes = std::ranges::any_of(program->launches, [](const Launch& launch) {
+      return launch.schedule.find("compose q") != std::string::npos &&
+             launch.schedule.find("wgmma") != std::string::npos;
+    });
+    EXPECT_EQ(composes, in_place);
+    const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
+    EXPECT_TRUE(testing::agrees(graph, inputs, device, options));
+  }
+}
+
 }  // namespace
 }  // namespace braze

@@ -21,8 +21,10 @@
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_concats.h"
 #include "compiler/passes/split_dots.h"
+#include "compiler/passes/split_gaps.h"
 #include "compiler/passes/unroll_reductions.h"
 #include "compiler/passes/unscatter.h"
+#include "compiler/passes/windowed_dots.h"
 #include "ir/code/interpret.h"
 #include "ir/code/static_loops.h"
 #include "ir/code/text.h"
@@ -50,6 +52,8 @@ std::string print_graph(std::string_view text, std::string_view file_name) {
 Graph split_for_hopper(const Graph& graph) {
   return split_dots(graph, find_target("sm_90a").value());
 }
+
+Graph split_large_gaps(const Graph& graph) { return split_gaps(graph); }
 
 Graph share_standard(const Graph& graph) { return share_divisors(graph, Precision::Standard); }
 
@@ -360,9 +364,11 @@ constexpr Function kFunctions[] = {
     {"simplify", run_pass<simplify>},
     {"split_concats", run_pass<split_concats>},
     {"split_dots", run_pass<split_for_hopper>},
+    {"split_gaps", run_pass<split_large_gaps>},
     {"steps", after_steps},
     {"unroll_reductions", run_pass<unroll_reductions>},
     {"unscatter", run_pass<unscatter>},
+    {"windowed_dots", run_pass<windowed_dots>},
 };
 
 constexpr Language kLanguages[] = {

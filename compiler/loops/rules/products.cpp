@@ -165,11 +165,13 @@ std::variant<Products, Refusal> find_products(const LoopTree& tree, const std::s
 }
 
 // If a factor reads every second, third, .. element along an axis of tiles, splits the dimension
-// into residues, so that it reads neighbours.
-void take_residues(Scheduled& out, const Products& products) {
+// into residues, so that it reads neighbours. The axes of tiles are those of the rows, the columns,
+// and `summed`.
+void take_residues(Scheduled& out, const Products& products, const std::vector<size_t>& summed) {
   std::vector<ResiduesStep> steps;
   std::vector<size_t> tiled = products.row_axes;
   tiled.push_back(products.columns);
+  tiled.insert(tiled.end(), summed.begin(), summed.end());
   for (const LoopTask* dot : products.dots)
     for (const uint32_t result : dot->body.results) {
       const LoopStep& load = dot->body.steps[result];
@@ -227,6 +229,21 @@ std::string compose_rows(Scheduled& out, const Products& products) {
   ComposeStep step{unused_axis(out.tree, "p"), choose_box(out.tree, products.row_axes)};
   const std::string name = step.composed;
   return !step.digits.empty() && out.try_take(std::move(step)) ? name : "";
+}
+
+// What a turn sums, as a box of summed axes: powers of two that divide their extents, as long as
+// possible along the inner axes. None if there are no such numbers, or if the innermost axis
+// serves. The innermost axis is always among them, so that the box is the innermost sum.
+std::vector<AxisTurn> choose_sums(const LoopTree& tree, const Products& products, int64_t depth) {
+  std::vector<AxisTurn> out;
+  for (const size_t axis : std::views::reverse(products.summed)) {
+    int64_t turn = 1;
+    while (turn < depth && tree.axes[axis].extent.is_multiple_of(2 * turn)) turn *= 2;
+    depth /= turn;
+    out.insert(out.begin(), {turn, tree.axes[axis].name});
+    if (depth == 1) break;
+  }
+  return depth == 1 && out.size() > 1 ? out : std::vector<AxisTurn>();
 }
 
 // The tensors that are copied for a turn, each once.
@@ -470,6 +487,40 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
   return take.refusal();
 }
 
+// A way to form the tiles.
+struct Form {
+  Scheduled out;
+  Products products;
+  std::variant<Factors, Refusal> factors;
+};
+
+// With rows composed of several axes if that fills tiles better.
+Form with_rows(Scheduled out, const Products& first) {
+  take_residues(out, first, {});
+  const std::string rows = compose_rows(out, std::get<Products>(find_products(out.tree)));
+  auto products = std::get<Products>(find_products(out.tree, rows));
+  auto factors = find_factors(out.tree, products, kSlab);
+  return {std::move(out), std::move(products), std::move(factors)};
+}
+
+// With what a turn sums composed of several axes; none if there is no such box. Rows along which a
+// factor has windows move through the same dimensions as that box, so they are not composed.
+std::optional<Form> with_sums(Scheduled out, const Products& first) {
+  const LoopTask& dot = *first.dots.front();
+  const DType dtype = dot.body.steps[dot.body.results[0]].dtype;
+  const auto digits =
+      choose_sums(out.tree, first, kPanelBytes / static_cast<int64_t>(size_of(dtype)));
+  if (digits.empty()) return std::nullopt;
+  std::vector<size_t> summed;
+  for (const AxisTurn& digit : digits) summed.push_back(*find_axis(out.tree, digit.axis));
+  take_residues(out, first, summed);
+  ComposeStep step{unused_axis(out.tree, "q"), digits};
+  if (!out.try_take(std::move(step))) return std::nullopt;
+  auto products = std::get<Products>(find_products(out.tree));
+  auto factors = find_factors(out.tree, products, kSlab);
+  return Form{std::move(out), std::move(products), std::move(factors)};
+}
+
 }  // namespace
 
 std::optional<Refusal> tile_products(Scheduled& out, const Target& target) {
@@ -478,16 +529,19 @@ std::optional<Refusal> tile_products(Scheduled& out, const Target& target) {
   flatten_tensors(out);
   const auto first = find_products(out.tree);
   if (const auto* refusal = std::get_if<Refusal>(&first)) return *refusal;
-  take_residues(out, std::get<Products>(first));
-  const std::string rows = compose_rows(out, std::get<Products>(find_products(out.tree)));
-  // The tasks of the products stay those of the tree before the steps.
-  const LoopTree before = out.tree;
-  const auto products = std::get<Products>(find_products(before, rows));
-  const auto factors = find_factors(before, products, kSlab);
-  if (const auto* refusal = std::get_if<Refusal>(&factors)) return *refusal;
-  const auto tiling = choose_tiling(before, products, target);
+  // The tasks of the products stay those of the tree before the steps that follow.
+  Form form = with_rows(out, std::get<Products>(first));
+  if (std::holds_alternative<Refusal>(form.factors)) {
+    auto other = with_sums(out, std::get<Products>(first));
+    if (!other || std::holds_alternative<Refusal>(other->factors))
+      return std::get<Refusal>(form.factors);
+    form = std::move(*other);
+  }
+  out = form.out;
+  const auto tiling = choose_tiling(form.out.tree, form.products, target);
   if (const auto* refusal = std::get_if<Refusal>(&tiling)) return *refusal;
-  return take_products(out, products, std::get<Factors>(factors), std::get<Tiling>(tiling), target);
+  return take_products(out, form.products, std::get<Factors>(form.factors),
+                       std::get<Tiling>(tiling), target);
 }
 
 }  // namespace braze

@@ -125,8 +125,8 @@ Expr joined(const std::vector<Expr>& at, const Shape& shape, size_t first, size_
 // dimension of one element always joins its neighbour.
 std::optional<std::pair<size_t, size_t>> run_of(const LoopTree& tree, size_t tensor) {
   const Shape& shape = tree.tensors[tensor].type.shape;
-  std::vector<const std::vector<Expr>*> accesses;
-  bool fits = tree.tensors[tensor].strides.empty();
+  std::vector<const std::vector<Expr>*> accesses, asking;
+  const bool fits = tree.tensors[tensor].strides.empty();
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const auto&) {
       if (!task.makes_value() && task.target == tensor) accesses.push_back(&task.at);
@@ -134,16 +134,27 @@ std::optional<std::pair<size_t, size_t>> run_of(const LoopTree& tree, size_t ten
         if (s.kind != LoopStep::Kind::Load || s.source != tensor) continue;
         accesses.push_back(&s.at);
         // A load with `otherwise` and without conditions asks what lies outside.
-        fits &= !s.otherwise || !s.conditions.empty();
+        if (s.otherwise && s.conditions.empty()) asking.push_back(&s.at);
       }
     });
   if (!fits || accesses.empty()) return std::nullopt;
+  // What lies outside is outside of the joined dimension too, if only the first coordinate leaves
+  // its dimension.
+  const auto stays_outside = [&](size_t first, size_t last) {
+    return std::ranges::all_of(asking, [&](const std::vector<Expr>* at) {
+      for (size_t d = first + 1; d <= last; ++d)
+        if (!proves_in_bounds((*at)[d], shape[d])) return false;
+      return true;
+    });
+  };
   for (size_t last = shape.rank(); last-- > 1;)
-    if (shape[last].is_constant(1) || shape[last - 1].is_constant(1))
+    if ((shape[last].is_constant(1) || shape[last - 1].is_constant(1)) &&
+        stays_outside(last - 1, last))
       return std::pair(last - 1, last);
   for (size_t last = shape.rank(); last-- > 1;)
     for (size_t first = last; first-- > 0;)
-      if (std::ranges::all_of(accesses, [&](const std::vector<Expr>* at) {
+      if (stays_outside(first, last) &&
+          std::ranges::all_of(accesses, [&](const std::vector<Expr>* at) {
             return is_linear(joined(*at, shape, first, last)) && !is_linear((*at)[first]) &&
                    !is_linear((*at)[last]);
           }))
@@ -268,13 +279,59 @@ std::vector<size_t> composed_axes(const LoopTree& tree, const ComposeStep& step)
   return out;
 }
 
-bool speaks_of(const LoopTask& task, const std::vector<size_t>& axes) {
-  return std::ranges::any_of(
-      axes, [&](size_t axis) { return contains(task.over, axis) || contains(task.along, axis); });
+// Why a task does not permit that the axes become digits of one.
+std::optional<Refusal> refuse_task(const LoopTree& tree, const ComposeStep& step,
+                                   const LoopTask& task, const std::vector<size_t>& axes,
+                                   bool summed) {
+  const auto among = [&](const std::vector<size_t>& list) {
+    return std::ranges::any_of(axes, [&](size_t axis) { return contains(list, axis); });
+  };
+  if (among(task.along) || (among(task.over) && !summed))
+    return Refusal{&codes::kIsState,
+                   "something is combined along an axis that would become a digit",
+                   "name axes along which nothing is combined, or streams along all of which sums "
+                   "run"};
+  if (!summed) return std::nullopt;
+  // The terms change their order, and there must be none beyond the end of an axis.
+  const bool in_any_order =
+      (task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot) && !task.rescale &&
+      task.combine == Combine::None;
+  if (among(task.over) && (!in_any_order || !std::ranges::all_of(axes, [&](size_t axis) {
+        return contains(task.over, axis);
+      })))
+    return Refusal{&codes::kIsState, "something depends on the order of the turns",
+                   "name streams along all of which sums run"};
+  for (const AxisTurn& digit : step.digits)
+    if (!tree.axes[*find_axis(tree, digit.axis)].extent.is_multiple_of(digit.turn))
+      return Refusal{&codes::kNotConstant,
+                     fmt::format("{} does not divide the extent of {}, which is summed", digit.turn,
+                                 digit.axis),
+                     "take turns that leave nothing over"};
+  return std::nullopt;
+}
+
+// Refuses if something in the loop reads what its earlier turns have combined, or stores.
+std::optional<Refusal> refuse_running(const LoopTree& tree, const Loop& loop,
+                                      const std::vector<size_t>& axes) {
+  std::set<size_t> running;
+  bool stores = false;
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    stores = stores || !task.makes_value();
+    if (std::ranges::any_of(task.over, [&](size_t axis) { return contains(axes, axis); }))
+      running.insert(task.target);
+  });
+  bool reads = false;
+  visit_steps(loop.body, LoopStep::Kind::Read, [&](const LoopTask&, const LoopStep& s) {
+    reads = reads || running.contains(s.source);
+  });
+  if (!stores && !reads) return std::nullopt;
+  return Refusal{&codes::kHasState,
+                 fmt::format("the turns of `{}` must run in order", to_text(tree, loop)),
+                 "name axes of parallel loops, or of streams that only sum"};
 }
 
 // Refuses unless each axis has exactly one loop, which is neither cut nor dealt, and these loops
-// stand one inside the other.
+// stand one inside the other. All of them are parallel, or all are streams.
 std::optional<Refusal> refuse_loops(const LoopTree& tree, const ComposeStep& step) {
   std::vector<const Loop*> inside;  // the loops so far
   for (const AxisTurn& digit : step.digits) {
@@ -286,10 +343,12 @@ std::optional<Refusal> refuse_loops(const LoopTree& tree, const ComposeStep& ste
     if (!place) return no_such("loop", digit.axis);
     const Loop& loop = loop_at(tree, *place);
     if (auto refusal = marked(tree, loop)) return refusal;
-    if (!loop.parallel)
+    if (!inside.empty() && loop.parallel != inside.front()->parallel)
       return Refusal{&codes::kHasState,
-                     fmt::format("the turns of `{}` must run in order", to_text(tree, loop)),
-                     "name axes of parallel loops"};
+                     fmt::format("the turns of `{}` must run in order, and those of `{}` need not",
+                                 to_text(tree, loop.parallel ? *inside.front() : loop),
+                                 to_text(tree, loop.parallel ? loop : *inside.front())),
+                     "name axes of parallel loops, or of streams"};
     if (loop.levels.size() != 1 || loop.levels[0].turn != 1 || loop.on != Machine::None)
       return Refusal{&codes::kLevelsDiffer,
                      fmt::format("the turns of `{}` are cut or dealt already", to_text(tree, loop)),
@@ -331,6 +390,11 @@ std::optional<Refusal> legal(const LoopTree& tree, const ComposeStep& step) {
   const std::vector<size_t> axes = composed_axes(tree, step);
   const ItemPlace innermost = find_loop(tree, {step.digits.back().axis}).value();
   const Loop* const within = &loop_at(tree, innermost);
+  const bool summed = !within->parallel;
+  if (summed)
+    if (auto refusal = refuse_running(
+            tree, loop_at(tree, find_loop(tree, {step.digits.front().axis}).value()), axes))
+      return refusal;
   std::optional<Refusal> out;
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
@@ -341,10 +405,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const ComposeStep& step) {
         own.insert(own.end(), made.begin(), made.end());
       }
       const bool uses = std::ranges::any_of(axes, [&](size_t axis) { return contains(own, axis); });
-      if (speaks_of(task, axes))
-        out = Refusal{&codes::kIsState,
-                      "something is combined along an axis that would become a digit",
-                      "name axes along which nothing is combined"};
+      if (auto refusal = refuse_task(tree, step, task, axes, summed))
+        out = std::move(refusal);
       else if (uses && std::ranges::count(around, within) == 0)
         out = Refusal{&codes::kBetween,
                       fmt::format("a task outside of `{}` uses its axes", to_text(tree, *within)),
@@ -388,11 +450,16 @@ LoopTree take(LoopTree tree, const ComposeStep& step) {
     if (one) gone.insert(axes[i]);
     index.insert_or_assign(axis.name, one ? digit : axis.index() * Expr(turn) + digit);
   }
-  // A value has the new axis after the last of its axes that were composed.
+  // A value, or a sum, has the new axis after the last of its axes that were composed.
   const auto last_of = [&](const std::vector<size_t>& own) {
     const auto is_composed = [&](size_t axis) { return contains(axes, axis); };
     return static_cast<size_t>(std::find_if(own.rbegin(), own.rend(), is_composed).base() -
                                own.begin());
+  };
+  const auto with_composed = [&](std::vector<size_t>& own) {
+    const size_t last = last_of(own);
+    if (last > 0) own.insert(own.begin() + static_cast<std::ptrdiff_t>(last), composed);
+    std::erase_if(own, [&](size_t axis) { return gone.contains(axis); });
   };
   const auto change = [&](Expr& e) { e = e.substitute(index); };
   const auto change_body = [&](LoopBody& body) {
@@ -421,16 +488,12 @@ LoopTree take(LoopTree tree, const ComposeStep& step) {
       change_body(task.body);
       if (task.rescale) change_body(*task.rescale);
       for (Expr& e : task.at) change(e);
+      with_composed(task.over);
     });
-  for (LoopValue& value : tree.values) {
-    const size_t last = last_of(value.axes);
-    if (last > 0)
-      value.axes.insert(value.axes.begin() + static_cast<std::ptrdiff_t>(last), composed);
-    std::erase_if(value.axes, [&](size_t axis) { return gone.contains(axis); });
-  }
+  for (LoopValue& value : tree.values) with_composed(value.axes);
   Loop& innermost = loop_at(tree, find_loop(tree, {step.digits.back().axis}).value());
   Loop loop;
-  loop.parallel = true;
+  loop.parallel = innermost.parallel;
   loop.levels = {{composed, 1}};
   loop.location = innermost.location;
   loop.body = std::move(innermost.body);

@@ -69,7 +69,8 @@ struct AxisTurn {
 
 /// `compose p 8 y 8 x`: a turn takes 8 indices of y and 8 of x. These 64 pairs become the indices
 /// of a new axis p, which has y and x as digits, so that a box of pixels is one dimension of tiles.
-/// The part of a turn beyond the end of y or x is not stored.
+/// The part of a turn beyond the end of y or x is not stored. Streams along which sums run are
+/// composed too, if 8 divides the extents.
 struct ComposeStep {
   static constexpr std::string_view kName = "compose";
   std::string composed;

@@ -1,0 +1,95 @@
+#include "compiler/passes/moved_axes.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "ir/graph/build.h"
+
+namespace braze {
+
+namespace {
+
+using Axes = std::vector<std::optional<int64_t>>;
+
+// Both shapes have the same number of elements. They are walked together, and where both walks have
+// passed equally many elements, axes of equal extent are the same axis.
+Axes reshaped_axes(const Shape& from, const Shape& to) {
+  Axes out(from.rank());
+  size_t i = 0, j = 0;
+  while (i < from.rank() && j < to.rank()) {
+    if (from[i] == to[j]) {
+      out[i++] = static_cast<int64_t>(j++);
+    } else if (from[i].is_constant(1)) {
+      ++i;
+    } else if (to[j].is_constant(1)) {
+      ++j;
+    } else {
+      Expr left = from[i++], right = to[j++];
+      while (!(left == right)) {
+        const auto a = left.as_constant(), b = right.as_constant();
+        if (!a || !b) return out;
+        if (*a < *b) {
+          if (i == from.rank()) return out;
+          left *= from[i++];
+        } else {
+          if (j == to.rank()) return out;
+          right *= to[j++];
+        }
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::optional<int64_t>> moved_axes(const Graph& graph, NodeId node) {
+  if (graph[node].as<ReshapeOp>())
+    return reshaped_axes(graph[graph[node].operands[0]].type.shape, graph[node].type.shape);
+  const auto* transpose = graph[node].as<TransposeOp>();
+  if (!transpose) return {};
+  Axes out(transpose->permutation.size());
+  for (size_t i = 0; i < out.size(); ++i)
+    out[static_cast<size_t>(transpose->permutation[i])] = static_cast<int64_t>(i);
+  return out;
+}
+
+std::optional<NodeId> as_windows(Graph& graph, NodeId node) {
+  if (graph[node].as<WindowsOp>()) return node;
+  const Axes moved = moved_axes(graph, node);
+  if (moved.empty()) return std::nullopt;
+  const auto found = as_windows(graph, graph[node].operands[0]);
+  if (!found) return std::nullopt;
+  const Node windows = graph[*found], move = graph[node];
+  const auto& op = *windows.as<WindowsOp>();
+  const Shape from = graph[windows.operands[0]].type.shape;
+  Shape shape = move.type.shape;
+  std::vector<size_t> order(op.axes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  for (size_t i = 0; i < op.axes.size(); ++i) {
+    const auto axis = moved[static_cast<size_t>(op.axes[i])];
+    if (!axis || !moved[static_cast<size_t>(op.taps[i])]) return std::nullopt;
+    std::vector<Expr> dims = shape.dims();
+    dims[static_cast<size_t>(*axis)] = from[static_cast<size_t>(op.axes[i])];
+    shape = Shape(std::move(dims));
+  }
+  std::ranges::sort(order, {}, [&](size_t i) { return *moved[static_cast<size_t>(op.axes[i])]; });
+  WindowsOp out;
+  for (const size_t i : order) {
+    out.axes.push_back(*moved[static_cast<size_t>(op.axes[i])]);
+    out.taps.push_back(*moved[static_cast<size_t>(op.taps[i])]);
+    out.strides.push_back(op.strides[i]);
+    out.dilations.push_back(op.dilations[i]);
+    out.gaps.push_back(op.gaps[i]);
+    out.low.push_back(op.low[i]);
+  }
+  const NodeId x = windows.operands[0];
+  const auto* transpose = move.as<TransposeOp>();
+  const NodeId source = transpose
+                            ? build::transpose(graph, x, transpose->permutation, move.location)
+                            : build::reshape(graph, x, shape, move.location);
+  return build::windows(graph, source, windows.operands[1], std::move(out), move.type.shape,
+                        windows.location);
+}
+
+}  // namespace braze

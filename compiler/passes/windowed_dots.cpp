@@ -1,0 +1,272 @@
+#include "compiler/passes/windowed_dots.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "compiler/passes/match.h"
+#include "compiler/passes/moved_axes.h"
+#include "compiler/passes/split_gaps.h"
+#include "ir/graph/build.h"
+#include "ir/graph/reference.h"
+#include "ir/graph/rewrite.h"
+
+namespace braze {
+
+namespace {
+
+using Axes = std::vector<int64_t>;
+
+// Windows of a factor may show more places than the result of the product has, where they show only
+// zeros. The product may then have as many times more multiply-adds: the result that it does not
+// write and read again is worth some of them.
+constexpr double kMostWork = 2;
+
+double most(const Expr& extent) { return static_cast<double>(extent.range().max); }
+
+bool contains(const Axes& axes, int64_t axis) { return std::ranges::count(axes, axis) > 0; }
+
+// The numbers of axes after those in `gone` are left out.
+Axes without(const Axes& axes, const Axes& gone) {
+  Axes out;
+  for (const int64_t axis : axes)
+    if (!contains(gone, axis))
+      out.push_back(axis - std::ranges::count_if(gone, [&](int64_t g) { return g < axis; }));
+  return out;
+}
+
+std::vector<Expr> without(std::vector<Expr> dims, const Axes& gone) {
+  for (size_t i = dims.size(); i-- > 0;)
+    if (contains(gone, static_cast<int64_t>(i)))
+      dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(i));
+  return dims;
+}
+
+bool is_widening(const Graph& graph, NodeId node) {
+  const auto* map = graph[node].as<MapOp>();
+  if (!map || map->op != ElementwiseOp::convert) return false;
+  const DType from = graph[graph[node].operands[0]].type.dtype, to = graph[node].type.dtype;
+  return is_half(from) && to == DType::F32;
+}
+
+// A sum over the taps of windows of a product, from the sum to the product.
+struct WindowedDot {
+  const Rewriting& step;
+  Graph& graph = step.result;
+  SourceLocation where = step.node.location;
+  NodeId windows = {}, product = {};
+  std::vector<NodeId> moves = {};  // reshapes and transposes behind the windows, the last one first
+  // By move, and then for the product: the windowed axes and taps in the order of the windows.
+  std::vector<Axes> axes = {}, taps = {};
+
+  // Whether the nodes have this form, and no other node reads them.
+  bool find(const std::vector<int>& uses, const std::vector<bool>& relaxed) {
+    const auto* sum = step.node.as<ReduceOp>();
+    if (!sum || sum->monoid != Monoid::Sum) return false;
+    // The same nodes in both graphs.
+    NodeId node = step.operands[0], source = step.node.operands[0];
+    const auto down = [&] {
+      node = graph[node].operands[0];
+      source = step.source[source].operands[0];
+    };
+    const auto alone = [&] {
+      return uses[source.index] == 1 && step.source[source].op.index() == graph[node].op.index();
+    };
+    if (alone() && is_widening(graph, node)) down();
+    const auto* op = graph[node].as<WindowsOp>();
+    if (!op || !alone() || splat(graph, graph[node].operands[1]) != 0.0) return false;
+    Axes sorted = op->taps;
+    std::ranges::sort(sorted);
+    if (sorted != sum->axes) return false;
+    windows = node;
+    axes.push_back(op->axes);
+    taps.push_back(op->taps);
+    for (down();; down()) {
+      if (!alone()) return false;
+      if (is_widening(graph, node)) continue;
+      if (graph[node].as<DotOp>()) break;
+      const auto moved = moved_axes(graph, node);
+      if (moved.empty()) return false;
+      for (auto* list : {&axes, &taps}) {
+        Axes below;
+        for (const int64_t axis : list->back()) {
+          const auto found = std::ranges::find(moved, std::optional(axis));
+          if (found == moved.end()) return false;
+          below.push_back(found - moved.begin());
+        }
+        list->push_back(std::move(below));
+      }
+      moves.push_back(node);
+    }
+    product = node;
+    return relaxed[source.index] || !is_floating(step.node.type.dtype);
+  }
+
+  // The axis of a factor for each axis of the result that comes from the factor alone or from both;
+  // -1 for the others.
+  Axes axes_of_factor(size_t side) const {
+    const auto& dot = *graph[product].as<DotOp>();
+    const auto rank = [&](size_t s) {
+      return static_cast<int64_t>(graph[graph[product].operands[s]].type.shape.rank());
+    };
+    Axes out;
+    for (const bool right : {false, true}) {
+      const Axes& batch = right ? dot.batch_right : dot.batch_left;
+      const Axes& contract = right ? dot.contract_right : dot.contract_left;
+      const bool own = right == (side == 1);
+      if (!right) out = side == 0 ? dot.batch_left : dot.batch_right;
+      for (int64_t axis = 0; axis < rank(right); ++axis)
+        if (!contains(batch, axis) && !contains(contract, axis)) out.push_back(own ? axis : -1);
+    }
+    return out;
+  }
+
+  // Whether the product over windows has about as many multiply-adds as the product of which this
+  // sum shows windows.
+  bool pays() const {
+    const auto& op = *graph[windows].as<WindowsOp>();
+    const Shape& shape = graph[windows].type.shape;
+    const Shape& from = graph[graph[windows].operands[0]].type.shape;
+    double whole = 1, split = 1, before = 1, products = 1, all_taps = 1;
+    bool splits = true;
+    for (size_t i = 0; i < op.axes.size(); ++i) {
+      const auto axis = static_cast<size_t>(op.axes[i]);
+      const double places = most(shape[axis]);
+      const double count = most(shape[static_cast<size_t>(op.taps[i])]);
+      all_taps *= count;
+      before *= most(from[axis]) * count;
+      whole *= places * count;
+      const auto residues = residues_of(op, i, shape[static_cast<size_t>(op.taps[i])]);
+      splits = splits && residues.has_value();
+      if (!splits) continue;
+      double shown = 0;
+      for (const auto& r : residues->taps) shown += static_cast<double>(r.count);
+      split *= places * shown / static_cast<double>(residues->taps.size());
+      products *= static_cast<double>(residues->taps.size());
+    }
+    const auto& dot = *graph[product].as<DotOp>();
+    const Shape& left = graph[graph[product].operands[0]].type.shape;
+    double work = most(graph[product].type.shape.numel());
+    for (const int64_t axis : dot.contract_left) work *= most(left[static_cast<size_t>(axis)]);
+    // The work of the new product is this times that of the old one.
+    splits = splits && products <= static_cast<double>(kMostSplitGaps) &&
+             work * split >= kLeastSplitGaps * before;
+    return all_taps > 1 && (splits ? split : whole) <= kMostWork * before;
+  }
+
+  // The sum, if the windows are those of factor `side` and the taps are axes of the other one.
+  std::optional<NodeId> over_windows_of(size_t side) const {
+    const Axes own = axes_of_factor(side), others = axes_of_factor(1 - side);
+    const auto at = [](const Axes& list, int64_t i) { return list[static_cast<size_t>(i)]; };
+    const DotOp dot = *graph[product].as<DotOp>();
+    const Axes& batch = side == 0 ? dot.batch_left : dot.batch_right;
+    const Axes& contract = side == 0 ? dot.contract_left : dot.contract_right;
+    for (const int64_t axis : axes.back())
+      if (at(own, axis) < 0 || contains(batch, at(own, axis))) return std::nullopt;
+    for (const int64_t tap : taps.back())
+      if (at(others, tap) < 0 || at(own, tap) >= 0) return std::nullopt;
+    const NodeId factor = graph[product].operands[side], other = graph[product].operands[1 - side];
+    const Shape shape = graph[factor].type.shape;
+    const WindowsOp op = *graph[windows].as<WindowsOp>();
+    const Shape shown = graph[windows].type.shape;
+    const auto count = static_cast<int64_t>(op.taps.size());
+    // The taps stand behind the windowed axes, or before them if the last of these is the last axis
+    // of the factor, so that neighbours in memory stay neighbours.
+    Axes windowed;
+    for (const int64_t axis : axes.back()) windowed.push_back(at(own, axis));
+    const auto [first, last] = std::ranges::minmax(windowed);
+    const int64_t behind = last + 1 == static_cast<int64_t>(shape.rank()) ? first : last + 1;
+    const auto shifted = [&](int64_t axis) { return axis + (axis >= behind ? count : 0); };
+    // The taps have the order of the other factor's axes, so that one run of its memory is summed.
+    Axes order(static_cast<size_t>(count)), by_axis = order;
+    std::iota(order.begin(), order.end(), 0);
+    by_axis = order;
+    std::ranges::sort(order, {}, [&](int64_t i) { return at(others, at(taps.back(), i)); });
+    std::ranges::sort(by_axis, {}, [&](int64_t i) { return at(windowed, i); });
+    Axes new_tap(static_cast<size_t>(count));
+    std::vector<Expr> spread = shape.dims();
+    for (int64_t i = 0; i < count; ++i) {
+      new_tap[static_cast<size_t>(at(order, i))] = behind + i;
+      spread.insert(spread.begin() + static_cast<std::ptrdiff_t>(behind + i),
+                    shown[static_cast<size_t>(at(op.taps, at(order, i)))]);
+    }
+    Axes kept;
+    for (int64_t axis = 0; axis < static_cast<int64_t>(shape.rank()); ++axis)
+      kept.push_back(shifted(axis));
+    std::vector<Expr> dims = spread;
+    WindowsOp moved;
+    for (const int64_t entry : by_axis) {
+      const auto i = static_cast<size_t>(entry);
+      moved.axes.push_back(shifted(windowed[i]));
+      moved.taps.push_back(new_tap[i]);
+      moved.strides.push_back(op.strides[i]);
+      moved.dilations.push_back(op.dilations[i]);
+      moved.gaps.push_back(op.gaps[i]);
+      moved.low.push_back(op.low[i]);
+      dims[static_cast<size_t>(moved.axes.back())] = shown[static_cast<size_t>(op.axes[i])];
+    }
+    const NodeId wide = build::broadcast(graph, factor, Shape(std::move(spread)), kept, where);
+    const NodeId zero = build::scalar(graph, graph[factor].type.dtype, 0, where);
+    const NodeId windowed_factor =
+        build::windows(graph, wide, zero, std::move(moved), Shape(std::move(dims)), where);
+
+    // Pairs of summed axes, in the order of the windows' axes.
+    std::vector<std::pair<int64_t, int64_t>> pairs;
+    const Axes& other_contract = side == 0 ? dot.contract_right : dot.contract_left;
+    for (size_t i = 0; i < contract.size(); ++i)
+      pairs.emplace_back(shifted(contract[i]), other_contract[i]);
+    for (size_t i = 0; i < new_tap.size(); ++i)
+      pairs.emplace_back(new_tap[i], at(others, taps.back()[i]));
+    std::ranges::sort(pairs);
+    DotOp both = dot;
+    Axes* lists[] = {&both.contract_left, &both.contract_right};
+    for (Axes* list : lists) list->clear();
+    for (const auto& [mine, theirs] : pairs) {
+      lists[side]->push_back(mine);
+      lists[1 - side]->push_back(theirs);
+    }
+    for (int64_t& axis : side == 0 ? both.batch_left : both.batch_right) axis = shifted(axis);
+    const DType dtype = step.node.type.dtype;
+    const NodeId result = build::dot(graph, side == 0 ? windowed_factor : other,
+                                     side == 0 ? other : windowed_factor, both, dtype, where);
+    return replayed(result);
+  }
+
+  // The reshapes and transposes of the product, for a value without the taps.
+  NodeId replayed(NodeId value) const {
+    const WindowsOp op = *graph[windows].as<WindowsOp>();
+    const Shape shown = graph[windows].type.shape;
+    for (size_t i = moves.size(); i-- > 0;) {
+      const Node move = graph[moves[i]];
+      if (const auto* transpose = move.as<TransposeOp>()) {
+        value = build::transpose(graph, value, without(transpose->permutation, taps[i + 1]), where);
+        continue;
+      }
+      std::vector<Expr> dims = move.type.shape.dims();
+      for (size_t n = 0; n < op.axes.size(); ++n)
+        dims[static_cast<size_t>(axes[i][n])] = shown[static_cast<size_t>(op.axes[n])];
+      value = build::reshape(graph, value, Shape(without(std::move(dims), taps[i])), where);
+    }
+    return value;
+  }
+};
+
+}  // namespace
+
+Graph windowed_dots(const Graph& graph) {
+  const std::vector<bool> needed = needed_nodes(graph);
+  std::vector<int> uses(graph.size());
+  for (size_t i = 0; i < graph.size(); ++i)
+    if (needed[i])
+      for (const NodeId operand : graph[NodeId(i)].operands) ++uses[operand.index];
+  for (const GraphOutput& output : graph.outputs()) ++uses[output.node.index];
+  const std::vector<bool> relaxed = relaxed_nodes(graph);
+  return rewrite(graph, [&](const Rewriting& step) {
+    WindowedDot found{step};
+    if (!found.find(uses, relaxed) || !found.pays()) return step.keep();
+    for (const size_t side : {0, 1})
+      if (const auto sum = found.over_windows_of(side)) return *sum;
+    return step.keep();
+  });
+}
+
+}  // namespace braze
