@@ -42,7 +42,7 @@ class KernelChecker : public CodeChecker {
   void check_type(const ValueType& type) override {
     expect(is_power_of_two(type.lanes) && type.lanes <= 64, "K3",
            fmt::format("the number of lanes, {}, is not a power of two from 1 to 64", type.lanes));
-    expect(type.rank() <= 6, "K3", fmt::format("{} has a rank above 6", type.to_string()));
+    expect(type.rank() <= 8, "K3", fmt::format("{} has a rank above 8", type.to_string()));
     int64_t count = 1;
     for (const int64_t extent : type.extents) {
       expect(extent >= 1, "K3", fmt::format("an extent of {} is less than 1", type.to_string()));
