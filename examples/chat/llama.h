@@ -8,7 +8,6 @@
 
 #include <braze/braze.h>
 
-#include <cmath>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -41,12 +40,9 @@ struct Weights {
 };
 BRAZE_TREE(Weights, layers, embedding, unembed, norm)
 
-/// Keys and values [capacity, heads, size] of one layer. Rows that no token has may be anything.
+/// Keys and values [capacity, kv_heads, head] of one layer.
 template <class T>
-struct Cache {
-  T keys, values;
-};
-BRAZE_TREE(Cache, keys, values)
+using Cache = nn::KeyValueCache<T>;
 
 struct Sizes {
   int64_t layers, width, heads, kv_heads, head, tokens, context;
@@ -71,8 +67,9 @@ inline Sizes sizes_of(const GgufFile& file) {
 
 // ---- Weights ------------------------------------------------------------------------------------
 
-/// Where a file's rows of a head go: llama.cpp has the two parts of each rotated pair side by side;
-/// here all first parts stand before all second ones.
+/// Where a file's rows of a head go: llama.cpp has the two parts of each rotated pair side by side
+/// (RopePairs::Neighbours); here all first parts stand before all second ones (Halves), which
+/// vectors take as they are.
 inline std::vector<int64_t> halves(int64_t heads, int64_t size) {
   std::vector<int64_t> order;
   for (int64_t h = 0; h < heads; ++h)
@@ -121,9 +118,8 @@ inline Weights<Array> load_weights(const GgufFile& file, const Device& device) {
 inline std::vector<Cache<Array>> make_caches(const Sizes& sizes, int64_t capacity,
                                              const Device& device) {
   std::vector<Cache<Array>> out;
-  const std::vector<int64_t> shape{capacity, sizes.kv_heads, sizes.head};
   for (int64_t i = 0; i < sizes.layers; ++i)
-    out.push_back({zeros(shape, f32, device), zeros(shape, f32, device)});
+    out.push_back(nn::key_value_cache({capacity, sizes.kv_heads, sizes.head}, f32, device));
   return out;
 }
 
@@ -138,74 +134,36 @@ inline Tensor embed(const Weight<Tensor>& table, const Tensor& ids) {
                                         : dequantize(columns(table.blocks[0], ids)));
 }
 
-/// What a step knows of its tokens' positions.
-struct Positions {
-  Tensor first;         // the first one's row in the caches
-  Tensor cosine, sine;  // [n, 1, 2, size / 2]
-  Tensor visible;       // [n, 1, m]: whether a token sees row m
-  Dim extent;           // of the rows that are looked at
+/// The tokens of a step are at `start` and behind it, and look at the first `rows` rows of caches.
+struct Place {
+  Tensor start;      // [1]
+  Tensor positions;  // [n]
+  Dim rows;
 };
 
-/// `start`: [1], the first token's position; `extent`: [m] of any values.
-inline Positions positions_of(const Tensor& start, const Dim& count, const Tensor& extent,
-                              const Sizes& sizes) {
-  const Tensor rows = start + arange(i32, count);
-  std::vector<float> frequencies;
-  for (int64_t i = 0; i < sizes.head; i += 2)
-    frequencies.push_back(static_cast<float>(
-        1 / std::pow(sizes.base, static_cast<double>(i) / static_cast<double>(sizes.head))));
-  const Array steps = Array::from(frequencies, {1, 1, 1, sizes.head / 2}, "cpu");
-  const Array signs = Array::from(std::vector<float>{-1, 1}, {1, 1, 2, 1}, "cpu");
-  const Tensor angles = reshape(cast(rows, f32), {count, 1, 1, 1}) * steps;
-  const Dim m = extent.dim(0);
-  return {.first = reshape(start, {}),
-          .cosine = cos(angles),
-          .sine = sin(angles) * signs,
-          .visible = reshape(arange(i32, m), {1, 1, m}) <= reshape(rows, {count, 1, 1}),
-          .extent = m};
-}
-
-/// Turns each pair of [n, heads, size] by the angle of its position.
-inline Tensor rotate(const Tensor& x, const Positions& at) {
-  const Dims shape = x.shape();
-  const Tensor halves = reshape(x, {shape[0], shape[1], 2, shape[2] / 2});
-  return reshape(halves * at.cosine + reverse(halves, 2) * at.sine, shape);
-}
-
 inline Tensor attention(const Layer<Tensor>& layer, const Cache<Tensor>& cache, const Tensor& x,
-                        const Positions& at, const Sizes& sizes, Cache<Tensor>& updated) {
-  const Dim n = x.dim(0);
-  const int64_t group = sizes.heads / sizes.kv_heads;
-  const Tensor queries =
-      rotate(reshape(dot(x, matrix(layer.query)), {n, sizes.heads, sizes.head}), at);
-  const Tensor keys =
-      rotate(reshape(dot(x, matrix(layer.key)), {n, sizes.kv_heads, sizes.head}), at);
-  const Tensor values = reshape(dot(x, matrix(layer.value)), {n, sizes.kv_heads, sizes.head});
-  const Tensor zero = zeros_like(at.first);
-  const std::vector<Tensor> place = {at.first, zero, zero};
-  updated.keys = update(cache.keys, dynamic_update(cache.keys, keys, place));
-  updated.values = update(cache.values, dynamic_update(cache.values, values, place));
-  const Tensor all_keys = slice(updated.keys, 0, 0, at.extent);
-  const Tensor all_values = slice(updated.values, 0, 0, at.extent);
-  const Tensor grouped = reshape(queries, {n, sizes.kv_heads, group, sizes.head});
-  const Tensor scores = dot_general(
-      grouped, all_keys,
-      {.batch_left = {1}, .batch_right = {1}, .contract_left = {3}, .contract_right = {2}});
-  const double scale = 1 / std::sqrt(static_cast<double>(sizes.head));
-  const Tensor weights = nn::softmax(where(at.visible, scores * scale, -INFINITY));
-  const Tensor mixed = dot_general(
-      weights, all_values,
-      {.batch_left = {0}, .batch_right = {1}, .contract_left = {3}, .contract_right = {0}});
-  return dot(reshape(permute(mixed, {1, 0, 2, 3}), {n, sizes.width}), matrix(layer.output));
+                        const Place& at, const Sizes& sizes, Cache<Tensor>& updated) {
+  const auto heads = [&](const Weight<Tensor>& weight, int64_t count) {
+    return reshape(dot(x, matrix(weight)), {x.dim(0), count, sizes.head});
+  };
+  const nn::RopeOptions turns{.base = sizes.base};
+  const Tensor queries = nn::rope(heads(layer.query, sizes.heads), at.positions, turns);
+  const Tensor keys = nn::rope(heads(layer.key, sizes.kv_heads), at.positions, turns);
+  updated = nn::append(cache, keys, heads(layer.value, sizes.kv_heads), at.start);
+  const Tensor mixed =
+      nn::attention(queries, slice(updated.keys, 0, 0, at.rows),
+                    slice(updated.values, 0, 0, at.rows), {.causal = true, .position = at.start});
+  return dot(reshape(mixed, {x.dim(0), sizes.width}), matrix(layer.output));
 }
 
 /// The scores of what comes behind the last of `ids` [n], one for each token, and the caches with
-/// n rows more. Rows beyond `extent` are not looked at.
+/// n rows more. `start` [1] is the first token's position. Rows beyond `extent` [m], whose values
+/// do not matter, are not looked at.
 inline std::pair<Tensor, std::vector<Cache<Tensor>>> forward(
     const Weights<Tensor>& weights, const std::vector<Cache<Tensor>>& caches, const Tensor& ids,
     const Tensor& start, const Tensor& extent, const Sizes& sizes) {
   const Dim n = ids.dim(0);
-  const Positions at = positions_of(start, n, extent, sizes);
+  const Place at{start, start + arange(i32, n), extent.dim(0)};
   std::vector<Cache<Tensor>> updated(caches.size());
   Tensor x = embed(weights.embedding, ids);
   for (size_t i = 0; i < weights.layers.size(); ++i) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "braze/creation.h"
 #include "frontend/builder/builder.h"
@@ -343,6 +344,284 @@ Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where) {
 Tensor embedding(const Tensor& table, const Tensor& ids, Where where) {
   const detail::Place place(where, "embedding");
   return take(table, ids, 0);
+}
+
+// ---- Attention ----------------------------------------------------------------------------------
+
+namespace {
+
+[[noreturn]] void fail_attention(const char* op, const std::string& message, const char* fix,
+                                 Where where) {
+  fail(codes::kShapeMismatch, fmt::format("{}: {}", op, message),
+       {.location = detail::place(where), .node = op, .fix = fix});
+}
+
+/// A position that is given as a scalar or [1], or 0, as an i32 scalar.
+Tensor scalar_position(const Tensor& position, const Tensor& like, const char* op, Where where) {
+  if (!position.valid()) return reshape(arange(i32, Dim(1)), {});
+  detail::builder_of(like, op, detail::place(where));
+  const bool is_one = position.rank() == 0 || position.shape() == Dims{1};
+  if (!is_integer(position.dtype()) || !is_one)
+    fail_attention(op, fmt::format("{} is no position", position.to_string()),
+                   "give an integer scalar, or an integer tensor with one element", where);
+  return cast(reshape(position, {}), i32);
+}
+
+}  // namespace
+
+Tensor rope(const Tensor& x, const Tensor& positions, const RopeOptions& options, Where where) {
+  const detail::Place place(where, "rope");
+  const bool fits = is_floating(x.dtype()) && x.rank() >= 3 && x.dim(-1).is_constant() &&
+                    x.dim(-1).value() % 2 == 0 && is_integer(positions.dtype()) &&
+                    positions.rank() + 2 <= x.rank();
+  if (!fits)
+    fail_attention(
+        "rope",
+        fmt::format("{} cannot be turned by positions {}", x.to_string(), positions.to_string()),
+        "x is [..., n, heads, width] with an even width, and positions are integers [n] "
+        "or [..., n]",
+        where);
+  const DType dtype = compute_type(x.dtype());
+  const int64_t width = x.dim(-1).value(), pairs = width / 2;
+  const bool halves = options.pairs == RopePairs::Halves;
+  std::vector<double> turns;
+  for (int64_t i = 0; i < pairs; ++i)
+    turns.push_back(
+        std::pow(options.base, -2 * static_cast<double>(i) / static_cast<double>(width)));
+  // The axis of two along which a pair lies, before the pairs or behind them.
+  const auto numbers = [&](const std::vector<double>& values, bool along_pairs) {
+    const auto count = static_cast<int64_t>(values.size());
+    const std::vector<int64_t> shape =
+        along_pairs == halves ? std::vector<int64_t>{1, count} : std::vector<int64_t>{count, 1};
+    return cast(constant(Array::from(values, shape, "cpu")), dtype);
+  };
+  Dims rows = positions.shape();
+  rows.insert(rows.end(), {1, 1, 1});  // heads, and the two axes of the pairs
+  const Tensor angles = reshape(cast(positions, dtype), rows) * numbers(turns, true);
+  Dims paired = x.shape();
+  paired.back() = halves ? 2 : pairs;
+  paired.emplace_back(halves ? pairs : 2);
+  const Tensor parts = reshape(widen(x), paired);
+  const Tensor turned = parts * cos(angles) +
+                        reverse(parts, halves ? -2 : -1) * (sin(angles) * numbers({-1, 1}, false));
+  return cast(reshape(turned, x.shape()), x.dtype());
+}
+
+Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
+                 const AttentionOptions& options, Where where) {
+  const detail::Place place(where, "attention");
+  const size_t rank = queries.rank();
+  const auto misfit = [&] {
+    fail_attention(
+        "attention",
+        fmt::format("queries {}, keys {} and values {}", queries.to_string(), keys.to_string(),
+                    values.to_string()),
+        "give [..., n, heads, width], [..., m, groups, width] and [..., m, groups, v] of "
+        "one floating dtype, where the groups divide the heads",
+        where);
+  };
+  if (rank < 3 || keys.rank() != rank || values.rank() != rank || !is_floating(queries.dtype()) ||
+      keys.dtype() != queries.dtype() || values.dtype() != queries.dtype())
+    misfit();
+  const size_t lead = rank - 3;
+  const Dim n = queries.dim(-3), m = keys.dim(-3), heads = queries.dim(-2), groups = keys.dim(-2);
+  bool fits = keys.dim(-1) == queries.dim(-1) && values.dim(-3) == m && values.dim(-2) == groups &&
+              heads.is_constant() && groups.is_constant() && groups.value() > 0 &&
+              heads.value() % groups.value() == 0;
+  for (size_t i = 0; i < lead; ++i) {
+    const auto axis = static_cast<int64_t>(i);
+    fits &= keys.dim(axis) == queries.dim(axis) && values.dim(axis) == queries.dim(axis);
+  }
+  if (!fits) misfit();
+  const Dim shared = heads.value() / groups.value();  // heads that read the same keys
+
+  // Queries as [..., groups, shared, n, width], so that heads come before rows.
+  const auto first = static_cast<int64_t>(lead);
+  std::vector<int64_t> leading, order, batch;
+  for (int64_t i = 0; i < first; ++i) leading.push_back(i);
+  order = batch = leading;
+  order.insert(order.end(), {first + 1, first + 2, first, first + 3});
+  std::vector<int64_t> batch_queries = leading, batch_keys = leading;
+  batch_queries.push_back(first);
+  batch_keys.push_back(first + 1);
+  Dims grouped = queries.shape();
+  grouped[lead + 1] = groups;
+  grouped.insert(grouped.begin() + first + 2, shared);
+  const Tensor rows = permute(reshape(queries, grouped), order);
+  const DType wide = compute_type(queries.dtype());
+  const double scale =
+      options.scale ? *options.scale : 1 / std::sqrt(static_cast<double>(queries.dim(-1).value()));
+  Tensor scores = dot_general(rows, keys,
+                              {.batch_left = batch_queries,
+                               .batch_right = batch_keys,
+                               .contract_left = {first + 3},
+                               .contract_right = {first + 2},
+                               .result = wide}) *
+                  scale;
+
+  // What has an axis of heads gets one of groups and one of heads in a group.
+  const auto spread = [&](const char* name, const Tensor& x) {
+    Dims shape = x.shape();
+    const bool fit_heads =
+        shape.size() < 3 || shape[shape.size() - 3] == Dim(1) || shape[shape.size() - 3] == heads;
+    if (!fit_heads || shape.size() > rank)
+      fail_attention("attention",
+                     fmt::format("the {} {} does not fit queries {} and keys {}", name,
+                                 x.to_string(), queries.to_string(), keys.to_string()),
+                     "give what can be broadcast to [..., heads, n, m]", where);
+    if (shape.size() < 3) return x;
+    const auto at = shape.end() - 3;
+    const bool one = *at == Dim(1);
+    *at = one ? Dim(1) : groups;
+    shape.insert(at + 1, one ? Dim(1) : shared);
+    return reshape(x, shape);
+  };
+  if (options.bias.valid()) {
+    if (!is_floating(options.bias.dtype()))
+      fail_attention("attention",
+                     fmt::format("the bias {} is not floating", options.bias.to_string()),
+                     "cast it, or give a bool as the mask", where);
+    scores = scores + cast(spread("bias", options.bias), wide);
+  }
+  Tensor visible;
+  if (options.causal) {
+    const Tensor row = reshape(arange(i32, n), {n, 1});
+    const Tensor last = options.position.valid()
+                            ? row + scalar_position(options.position, queries, "attention", where)
+                            : row;
+    visible = reshape(arange(i32, m), {1, m}) <= last;
+  }
+  if (options.mask.valid()) {
+    if (options.mask.dtype() != boolean)
+      fail_attention("attention", fmt::format("the mask {} is not bool", options.mask.to_string()),
+                     "compare it with something, or give numbers as the bias", where);
+    const Tensor mask = spread("mask", options.mask);
+    visible = visible.valid() ? visible & mask : mask;
+  }
+  if (visible.valid()) scores = braze::where(visible, scores, -INFINITY);
+
+  const Tensor weights = cast(softmax(scores), values.dtype());
+  const Tensor mixed = dot_general(weights, values,
+                                   {.batch_left = batch_queries,
+                                    .batch_right = batch_keys,
+                                    .contract_left = {first + 3},
+                                    .contract_right = {first}});
+  // [..., groups, shared, n, v]: the batch has the groups, and the free axes follow.
+  std::vector<int64_t> back = leading;
+  back.insert(back.end(), {first + 2, first, first + 1, first + 3});
+  Dims shape = queries.shape();
+  shape.back() = values.dim(-1);
+  return reshape(permute(mixed, back), shape);
+}
+
+KeyValueCache<Array> key_value_cache(const std::vector<int64_t>& shape, DType dtype,
+                                     const Device& device) {
+  return {zeros(shape, dtype, device), zeros(shape, dtype, device)};
+}
+
+KeyValueCache<Tensor> append(const KeyValueCache<Tensor>& cache, const Tensor& keys,
+                             const Tensor& values, const Tensor& position, Where where) {
+  const detail::Place place(where, "append");
+  const auto with_rows = [&](const Tensor& all, const Tensor& rows) {
+    const Tensor row = scalar_position(position, all, "append", where);
+    std::vector<Tensor> start(all.rank(), zeros_like(row));
+    if (all.rank() < 3)
+      fail_attention("append", fmt::format("{} is no cache of keys or values", all.to_string()),
+                     "give [..., capacity, groups, width]", where);
+    start[all.rank() - 3] = row;
+    return update(all, dynamic_update(all, rows, start));
+  };
+  return {with_rows(cache.keys, keys), with_rows(cache.values, values)};
+}
+
+Parameters multi_head_attention_parameters(int64_t width, int64_t heads, random::Key key,
+                                           int64_t groups, const Initializer& weight, DType dtype) {
+  if (groups == 0) groups = heads;
+  if (heads < 1 || groups < 1 || width % heads != 0 || heads % groups != 0)
+    fail(codes::kBadAttribute,
+         fmt::format("multi_head_attention_parameters: {} heads in {} groups of width {}", heads,
+                     groups, width),
+         {.node = "multi_head_attention_parameters",
+          .fix = "the width is a multiple of the heads, and the heads of the groups"});
+  Parameters out;
+  const auto add = [&](const char* name, int64_t columns) {
+    out.add(name, linear_parameters(width, columns, key.fold_in(name), weight, dtype));
+  };
+  add("query", width);
+  add("key", width / heads * groups);
+  add("value", width / heads * groups);
+  add("output", width);
+  return out;
+}
+
+namespace {
+
+struct Projected {
+  Tensor queries, keys, values;  // [..., n, heads or groups, width of a head]
+};
+
+Projected project(const Weights& layer, const Tensor& x, const MultiHeadOptions& options,
+                  Where where) {
+  const int64_t groups = options.groups == 0 ? options.heads : options.groups;
+  const auto heads_of = [&](const char* name, int64_t count) {
+    const Tensor columns = linear(layer.group(name), x);
+    Dims shape = columns.shape();
+    if (x.rank() < 2 || count < 1 || !shape.back().is_constant() ||
+        shape.back().value() % count != 0)
+      fail_attention("multi_head_attention",
+                     fmt::format("{} {} of x {} cannot be divided into {} heads", name,
+                                 columns.to_string(), x.to_string(), count),
+                     "x is [..., n, in], and the columns are a multiple of the heads", where);
+    const Dim width = shape.back().value() / count;
+    shape.back() = count;
+    shape.push_back(width);
+    return reshape(columns, shape);
+  };
+  Projected out{heads_of("query", options.heads), heads_of("key", groups),
+                heads_of("value", groups)};
+  if (!options.rope) return out;
+  Tensor positions = arange(i32, x.dim(-2));
+  if (options.attention.position.valid())
+    positions =
+        positions + scalar_position(options.attention.position, x, "multi_head_attention", where);
+  out.queries = rope(out.queries, positions, *options.rope);
+  out.keys = rope(out.keys, positions, *options.rope);
+  return out;
+}
+
+/// The output layer of [..., n, heads, width].
+Tensor joined(const Weights& layer, const Tensor& heads) {
+  Dims shape = heads.shape();
+  const Dim width = shape.back();
+  shape.pop_back();
+  shape.back() = shape.back() * width;
+  return linear(layer.group("output"), reshape(heads, shape));
+}
+
+}  // namespace
+
+Tensor multi_head_attention(const Weights& layer, const Tensor& x, const MultiHeadOptions& options,
+                            Where where) {
+  const detail::Place place(where, "multi_head_attention");
+  const Projected of = project(layer, x, options, where);
+  return joined(layer, attention(of.queries, of.keys, of.values, options.attention));
+}
+
+CachedAttention multi_head_attention(const Weights& layer, const Tensor& x,
+                                     const KeyValueCache<Tensor>& cache,
+                                     const MultiHeadOptions& options, std::optional<Dim> rows,
+                                     Where where) {
+  const detail::Place place(where, "multi_head_attention");
+  const Projected of = project(layer, x, options, where);
+  AttentionOptions seen = options.attention;
+  seen.causal = true;
+  const KeyValueCache<Tensor> updated = append(cache, of.keys, of.values, seen.position);
+  const auto looked_at = [&](const Tensor& all) {
+    return rows ? slice(all, static_cast<int64_t>(all.rank()) - 3, 0, *rows) : all;
+  };
+  return {joined(layer,
+                 attention(of.queries, looked_at(updated.keys), looked_at(updated.values), seen)),
+          updated};
 }
 
 }  // namespace nn

@@ -1,11 +1,16 @@
 // The graphs of tests/graphs: each shows one step of the compiler that others seldom need. They run
-// on the simulators, which take no time to compile for.
+// on the simulators, which take no time to compile for; cascades and products of windows run on the
+// GPU that BRAZE_TEST_DEVICE names.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 #include <random>
+#include <span>
 
+#include "frontend/autodiff/gradient.h"
 #include "ir/code/text.h"
+#include "ir/graph/build.h"
 #include "ir/support/text.h"
 #include "ir/tile/verify.h"
 #include "tests/compiler/run.h"
@@ -79,15 +84,22 @@ TEST(Graphs, GiveTheInterpretersValues) {
 TEST(Graphs, CascadesOfDotsAreOneKernel) {
   const std::vector<GraphCase> all = cases("cascades.braze");
   ASSERT_GE(all.size(), 10u);
-  const Device device("sim:sm_90");
+  const Device device = testing::gpu_or("sim:sm_90");
   CompileOptions options = verifying();
   options.by_cost = false;
   for (const GraphCase& given : all) {
     const Graph graph = parse_graph(given.text, "cascades.braze");
     SCOPED_TRACE(graph.name());
     const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
-    EXPECT_EQ(testing::compile_for(device, graph, options)->launches.size(), given.kernels);
-    EXPECT_TRUE(testing::agrees(graph, inputs, device, options));
+    const auto program = testing::compile_for(device, graph, options);
+    EXPECT_EQ(program->launches.size(), given.kernels);
+    const std::vector<HostTensor> got = testing::run(program, device, inputs);
+    const CheckResult result = check_outputs(graph, inputs, got);
+    EXPECT_TRUE(result.ok) << result.summary();
+    const std::vector<HostTensor> again = testing::run(program, device, inputs);
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_EQ(std::memcmp(got[i].data(), again[i].data(), got[i].size_bytes()), 0)
+          << "output " << i << " has other bits when it is computed again";
     EXPECT_TRUE(testing::agrees(graph, inputs, Device("sim:cpu"), verifying()));
   }
 }
@@ -112,6 +124,76 @@ TEST(Graphs, CascadesOfDotsOnCpus) {
       ones += program->launches.size() == 1;
     }
   EXPECT_GE(ones, 16u);
+}
+
+/// Attention of n queries and m keys, causal where both are as many, with a direction `g` of the
+/// result for gradients.
+Graph attention(int64_t n, int64_t m) {
+  return parse_graph(fmt::format(R"(braze 1 graph
+graph @attention(%q: bf16[2, {n}, 32], %k: bf16[2, {m}, 32], %v: bf16[2, {m}, 32], %g: bf16[2, {n}, 32]) {{
+  %s = dot %q, %k {{batch: [0] x [0], contract: [2] x [2]}} : f32[2, {n}, {m}]
+  %c = constant 0.17677669 : f32[]
+  %t = mul %s, %c : f32[2, {n}, {m}]
+  %i = iota {{axis: 1}} : i32[2, {n}, {m}]
+  %j = iota {{axis: 2}} : i32[2, {n}, {m}]
+  %o = constant {o} : i32[]
+  %r = add %i, %o : i32[2, {n}, {m}]
+  %seen = le %j, %r : bool[2, {n}, {m}]
+  %low = constant -inf : f32[]
+  %w = select %seen, %t, %low : f32[2, {n}, {m}]
+  %most = reduce max %w {{axes: [2]}} : f32[2, {n}]
+  %mb = broadcast %most {{axes: [0, 1]}} : f32[2, {n}, {m}]
+  %d = sub %w, %mb : f32[2, {n}, {m}]
+  %e = exp %d : f32[2, {n}, {m}]
+  %l = reduce sum %e {{axes: [2]}} : f32[2, {n}]
+  %lb = broadcast %l {{axes: [0, 1]}} : f32[2, {n}, {m}]
+  %p = div %e, %lb : f32[2, {n}, {m}]
+  %h = convert %p : bf16[2, {n}, {m}]
+  %y = dot %h, %v {{batch: [0] x [0], contract: [2] x [1]}} : bf16[2, {n}, 32]
+  return %y as "y"
+}})",
+                                 fmt::arg("n", n), fmt::arg("m", m), fmt::arg("o", n == m ? 0 : m)),
+                     "attention");
+}
+
+/// The gradients of sum(value * g) for the first three inputs.
+std::vector<NodeId> gradients_of(Graph& graph, NodeId value) {
+  const NodeId product = build::map(graph, ElementwiseOp::mul, {value, graph.inputs()[3]});
+  const NodeId loss = build::reduce(graph, Monoid::Sum, product, {0, 1, 2});
+  const std::vector<NodeId> inputs = graph.inputs();
+  return differentiate(graph, loss, std::span(inputs).first(3));
+}
+
+void expect_gradients(Graph graph, const std::vector<NodeId>& gradients) {
+  std::vector<GraphOutput> outputs;
+  for (const NodeId id : gradients)
+    outputs.push_back({id, "d" + std::to_string(outputs.size()), {}});
+  graph.set_outputs(std::move(outputs));
+  CompileOptions options = verifying();
+  options.by_cost = false;
+  const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
+  EXPECT_TRUE(testing::agrees(graph, inputs, testing::gpu_or("sim:sm_90"), options));
+  EXPECT_TRUE(testing::agrees(graph, inputs, Device("cpu"), options));
+}
+
+TEST(Graphs, GradientsOfCascadesWithFewKeys) {
+  for (const int64_t keys : {0, 1, 2}) {
+    SCOPED_TRACE(keys);
+    Graph graph = attention(140, keys);
+    const auto gradients = gradients_of(graph, graph.outputs()[0].node);
+    expect_gradients(std::move(graph), gradients);
+  }
+}
+
+// In as many kernels as it takes.
+TEST(Graphs, SecondDerivativesOfCascades) {
+  for (const int64_t keys : {70, 100}) {
+    SCOPED_TRACE(keys);
+    Graph graph = attention(70, keys);
+    const auto first = gradients_of(graph, graph.outputs()[0].node);
+    const auto second = gradients_of(graph, first[0]);
+    expect_gradients(std::move(graph), second);
+  }
 }
 
 // A product of a matrix and what windows of images show: image and tap i are `stride * o +
@@ -146,7 +228,7 @@ graph @windows(%x: bf16[{n}, {h}, {w}, {c}], %k: bf16[{r}, {s}, {c}, {f}], %b: f
 };
 
 void expect_asynchronous(const Windows& windows) {
-  const Device device("sim:sm_90");
+  const Device device = testing::gpu_or("sim:sm_90");
   CompileOptions options = verifying();
   options.by_cost = false;
   const Graph graph = parse_graph(windows.text(), "windows");

@@ -1,5 +1,6 @@
 // Random graphs over all ops, compiled for a device and compared with the interpreter.
-// BRAZE_TEST_SEED=1000000 takes other graphs than the tests do.
+// BRAZE_TEST_SEED=1000000 takes other graphs than the tests do; BRAZE_TEST_CASCADES=5000 asks for
+// another number of those with large dots.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -7,6 +8,7 @@
 
 #include "ir/support/text.h"
 #include "tests/compiler/run.h"
+#include "tests/fuzz/cascades.h"
 #include "tests/fuzz/generator.h"
 #include "tests/fuzz/shrink.h"
 
@@ -55,6 +57,32 @@ TEST(RandomGraphsUnfused, AgreeWithTheInterpreter) {
     EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, seed), testing::test_device(),
                                 {.fuse = false}));
   }
+}
+
+uint64_t cascades() {
+  const char* text = std::getenv("BRAZE_TEST_CASCADES");
+  return text ? std::strtoull(text, nullptr, 10) : 24;
+}
+
+// Whatever can be one kernel is one, as it would be if the lengths were larger. Errors do not end
+// the test, so that many graphs show all of them.
+void expect_agreement(Graph (*make)(uint64_t seed)) {
+  for (uint64_t seed = first_seed(); seed < first_seed() + cascades(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Graph graph = make(seed);
+    try {
+      EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, seed), testing::test_device(),
+                                  {.by_cost = false}));
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what() << "\n" << to_text(graph);
+    }
+  }
+}
+
+TEST(RandomCascades, AgreeWithTheInterpreter) { expect_agreement(fuzz::random_cascade); }
+
+TEST(RandomWindowedProducts, AgreeWithTheInterpreter) {
+  expect_agreement(fuzz::random_windowed_product);
 }
 
 }  // namespace

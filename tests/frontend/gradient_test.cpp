@@ -103,6 +103,62 @@ TEST_F(Gradients, OfGroupNorm) {
         {random({2, 4, 3}), random({4}), random({4})});
 }
 
+TEST_F(Gradients, OfAttention) {
+  using Tensors = std::vector<Tensor>;
+  const auto inputs = [&] {
+    return std::vector<Array>{random({2, 3, 4, 2}), random({2, 5, 2, 2}), random({2, 5, 2, 3})};
+  };
+  check([](Tensors v) { return nn::attention(v[0], v[1], v[2]); }, inputs());
+  check([](Tensors v) { return nn::attention(v[0], v[1], v[2], {.causal = true}); }, inputs());
+  std::vector<Array> biased = inputs();
+  biased.push_back(random({4, 3, 5}));
+  check(
+      [](Tensors v) {
+        const Tensor key = arange(i32, {3, 5}, 1);
+        return nn::attention(v[0], v[1], v[2], {.mask = key != 2, .bias = v[3]});
+      },
+      biased);
+}
+
+TEST_F(Gradients, OfRope) {
+  for (const auto pairs : {nn::RopePairs::Halves, nn::RopePairs::Neighbours})
+    check(
+        [=](std::vector<Tensor> v) {
+          return nn::rope(v[0], arange(i32, Dim(3)) + 4, {.pairs = pairs});
+        },
+        {random({2, 3, 2, 4})});
+}
+
+TEST_F(Gradients, OfMultiHeadAttention) {
+  check(
+      [](std::vector<Tensor> v) {
+        const Weights layer = {{"query.weight", v[1]},
+                               {"query.bias", v[2]},
+                               {"key.weight", v[3]},
+                               {"value.weight", v[4]},
+                               {"output.weight", v[5]}};
+        return nn::multi_head_attention(layer, v[0],
+                                        {.heads = 2,
+                                         .groups = 1,
+                                         .rope = nn::RopeOptions{.base = 10},
+                                         .attention = {.causal = true}});
+      },
+      {random({2, 3, 4}), random({4, 4}), random({4}), random({4, 2}), random({4, 2}),
+       random({4, 3})});
+}
+
+// The gradient of a product of gradients.
+TEST_F(Gradients, SecondOfAttention) {
+  check(
+      [](std::vector<Tensor> v) {
+        const auto loss = [&](Tensor q) {
+          return weigh(nn::attention(q, v[1], v[2], {.causal = true}));
+        };
+        return grad(loss)(v[0]);
+      },
+      {random({3, 2, 2}), random({4, 1, 2}), random({4, 1, 2})}, 2e-6);
+}
+
 // How many elements a slice takes depends on the size; for some there is none.
 TEST_F(Gradients, OfSlicesOfSymbolicExtents) {
   const auto slope = jit(grad([](Tensor x) {

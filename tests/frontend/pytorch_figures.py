@@ -93,6 +93,43 @@ def train(dtype, make_optimizer, steps, scaler=None):
     return losses, scales
 
 
+# ---- attention
+
+
+def wave(shape, phase):
+    """Numbers that the tests make by the same formula."""
+    count = torch.Size(shape).numel()
+    return torch.sin(0.37 * torch.arange(count, dtype=torch.float64) + phase).reshape(shape)
+
+
+def attention(name, mask=None, **options):
+    """Queries [2, 3, 4, 4], keys [2, 5, 2, 4], values [2, 5, 2, 2]; PyTorch has the heads before the rows."""
+    q, k, v = wave([2, 3, 4, 4], 0.1), wave([2, 5, 2, 4], 0.2), wave([2, 5, 2, 2], 0.3)
+    y = F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), attn_mask=mask, enable_gqa=True, **options)
+    array(f"k{name}Attention", y.transpose(1, 2), f"scaled_dot_product_attention, heads in groups{name and ', '}{name.lower()}")
+
+
+def rope(name, to_pairs, from_pairs):
+    """As Meta's Llama does it: pairs are complex numbers, multiplied by those of the angles. x is [2, 3, 2, 6]."""
+    x, positions = wave([2, 3, 2, 6], 0.4), torch.tensor([0.0, 1, 7], dtype=torch.float64)
+    angles = torch.outer(positions, 100.0 ** (-torch.arange(0, 6, 2, dtype=torch.float64) / 6))
+    turned = torch.view_as_complex(to_pairs(x).contiguous()) * torch.polar(torch.ones_like(angles), angles)[:, None]
+    array(f"k{name}Rope", from_pairs(torch.view_as_real(turned)), f"x turned at positions 0, 1, 7, base 100: {name.lower()}")
+
+
+def multi_head():
+    """x [2, 3, 8] through a causal layer of 4 heads."""
+    layer = torch.nn.MultiheadAttention(8, 4, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        layer.in_proj_weight.copy_(wave([24, 8], 0.5))
+        layer.in_proj_bias.copy_(wave([24], 0.6))
+        layer.out_proj.weight.copy_(wave([8, 8], 0.7))
+        layer.out_proj.bias.copy_(wave([8], 0.8))
+        x = wave([2, 3, 8], 0.9)
+        later = torch.ones(3, 3, dtype=torch.bool).triu(1)
+        array("kMultiHead", layer(x, x, x, attn_mask=later, need_weights=False)[0], "torch.nn.MultiheadAttention, causal")
+
+
 def main():
     print(f"// pytorch_figures.h: made by pytorch_figures.py with PyTorch {torch.__version__.split('+')[0]}.")
     print("#pragma once\n\n#include <cmath>\n#include <vector>\n\nnamespace braze::pytorch {\n")
@@ -113,6 +150,12 @@ def main():
     losses, scales = train(torch.float16, adamw, 40, scaler)
     array("kF16Losses", losses, "f16 with f32 master weights and a GradScaler of growth_interval 6")
     array("kF16Scales", scales, "after each step")
+    attention("")
+    attention("Causal", torch.ones(3, 5, dtype=torch.bool).tril(1), scale=0.75)
+    attention("Biased", wave([4, 3, 5], 1.1) + torch.zeros(3, 5, dtype=torch.float64).masked_fill(torch.arange(5) == 2, -torch.inf))
+    rope("Halves", lambda x: x.unflatten(-1, (2, 3)).transpose(-1, -2), lambda x: x.transpose(-1, -2))
+    rope("Neighbours", lambda x: x.unflatten(-1, (3, 2)), lambda x: x)
+    multi_head()
     print("\n}  // namespace braze::pytorch")
 
 

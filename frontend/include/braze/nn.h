@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "braze/array.h"
@@ -15,6 +16,7 @@
 #include "braze/named.h"
 #include "braze/random.h"
 #include "braze/tensor.h"
+#include "braze/tree.h"
 #include "braze/windows.h"
 
 namespace braze {
@@ -144,6 +146,102 @@ Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where = Wh
 /// The rows of `table` [count, width] (any dtype) at `ids` (i32 or i64). The shape is ids.shape +
 /// [width]. Ids out of range are treated as in `take`.
 Tensor embedding(const Tensor& table, const Tensor& ids, Where where = Where::current());
+
+// ---- Attention ----------------------------------------------------------------------------------
+
+/// Which elements of a vector `rope` turns together.
+enum class RopePairs : uint8_t {
+  Halves,      ///< i and i + width / 2: GPT-NeoX, Hugging Face's Llama
+  Neighbours,  ///< 2i and 2i + 1: RoFormer, GPT-J, Meta's Llama
+};
+
+/// Options of `rope`.
+struct RopeOptions {
+  double base = 10000;                  ///< pair i turns by base^(-2i / width) for each position
+  RopePairs pairs = RopePairs::Halves;  ///< the elements of a pair
+};
+/// Rotary position embedding: turns each pair of elements of the last axis by an angle that is
+/// proportional to the position of its row. x is [..., n, heads, width], and width is even.
+/// `positions` [n] or [..., n] is integer; it is broadcast over x's axes before the last two. The
+/// result has the type of x. 16-bit values are turned in f32 and rounded once.
+Tensor rope(const Tensor& x, const Tensor& positions, const RopeOptions& options = {},
+            Where where = Where::current());
+
+/// Options of `attention`.
+struct AttentionOptions {
+  /// Whether query i sees only the keys 0 to `position` + i.
+  bool causal = false;
+  /// The place of the first query among the keys: an integer scalar or [1]. It is 0 if empty. It
+  /// has no effect without `causal`.
+  Tensor position = {};
+  /// Bool, true where a query sees a key. It is broadcast to [..., heads, n, m].
+  Tensor mask = {};
+  /// Floating, added to the scaled scores. It is broadcast to [..., heads, n, m].
+  Tensor bias = {};
+  std::optional<double> scale = {};  ///< multiplies the scores; by default 1 / sqrt(width)
+};
+/// softmax(scale * queries·keys + bias)·values for each head. `queries` are [..., n, heads, width],
+/// `keys` [..., m, groups, width] and `values` [..., m, groups, v], of one floating dtype; the
+/// result is [..., n, heads, v] of that dtype. The axes before are equal. `groups` divides `heads`,
+/// and heads / groups neighbouring heads read the same keys and values. Scores of 16-bit types are
+/// f32, and the probabilities are rounded to the dtype before they meet the values. Keys that a
+/// query does not see have the score -inf. A query that sees no key gets NaN.
+Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
+                 const AttentionOptions& options = {}, Where where = Where::current());
+
+/// The keys and values of what was seen so far: [..., capacity, groups, width] both. Rows that
+/// nothing was written to are not seen, but must be finite.
+template <class T>
+struct KeyValueCache {
+  T keys, values;
+};
+BRAZE_TREE(KeyValueCache, keys, values)
+
+/// A cache of zeros. `shape` is [..., capacity, groups, width].
+KeyValueCache<Array> key_value_cache(const std::vector<int64_t>& shape, DType dtype = f32,
+                                     const Device& device = default_device());
+/// The cache with the rows `keys` and `values` [..., n, groups, width] from row `position` (an
+/// integer scalar or [1]) on. Both members of `cache` are arguments of the function under
+/// construction. They are donated, so only the new rows are written. A position from which the rows
+/// would go beyond the capacity is moved back, as by `dynamic_update`.
+KeyValueCache<Tensor> append(const KeyValueCache<Tensor>& cache, const Tensor& keys,
+                             const Tensor& values, const Tensor& position,
+                             Where where = Where::current());
+
+/// Parameters of `multi_head_attention`: the linear layers "query" [width, width], "key" and
+/// "value" [width, groups * width / heads], and "output" [width, width]. `heads` divides `width`,
+/// and `groups` (0: as many as heads) divides `heads`.
+Parameters multi_head_attention_parameters(int64_t width, int64_t heads, random::Key key,
+                                           int64_t groups = 0,
+                                           const Initializer& weight = init::xavier_uniform(),
+                                           DType dtype = f32);
+
+/// Options of `multi_head_attention`.
+struct MultiHeadOptions {
+  int64_t heads = 1;                     ///< of the queries
+  int64_t groups = 0;                    ///< of keys and values, as in `attention`; 0: `heads`
+  std::optional<RopeOptions> rope = {};  ///< turns queries and keys, counted from the position
+  AttentionOptions attention = {};       ///< what each head sees
+};
+/// Self-attention of x [..., n, in]: the linear layers "query", "key" and "value" of x, `rope` if
+/// it is asked for, `attention` of each head, and the linear layer "output". The result is
+/// [..., n, out], of x's dtype. The number of queries' columns is a multiple of the heads, that of
+/// keys and values of the groups. Layers without "bias" add nothing.
+Tensor multi_head_attention(const Weights& layer, const Tensor& x,
+                            const MultiHeadOptions& options = {}, Where where = Where::current());
+
+/// The result of `multi_head_attention` with a cache.
+struct CachedAttention {
+  Tensor value;                 ///< [..., n, out]
+  KeyValueCache<Tensor> cache;  ///< with n rows more
+};
+/// The same where x follows what is in the cache: its keys and values are appended at
+/// `options.attention.position` (0 if empty), and each query sees all rows up to its own. Only the
+/// first `rows` rows are looked at, which is faster; by default all are.
+CachedAttention multi_head_attention(const Weights& layer, const Tensor& x,
+                                     const KeyValueCache<Tensor>& cache,
+                                     const MultiHeadOptions& options = {},
+                                     std::optional<Dim> rows = {}, Where where = Where::current());
 
 }  // namespace nn
 }  // namespace braze
