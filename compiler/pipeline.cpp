@@ -21,6 +21,7 @@
 #include "compiler/lowering/lower.h"
 #include "compiler/passes/approximate.h"
 #include "compiler/passes/expand.h"
+#include "compiler/passes/flatten_updates.h"
 #include "compiler/passes/fold.h"
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/pack_factors.h"
@@ -257,6 +258,10 @@ Graph run_passes(Graph graph, Precision precision, const Target& target, PhaseVi
     check_after(graph, name);
     viewers.show(name, graph);
   };
+  if (std::optional<Graph> flat = flatten_updates(graph)) {
+    graph = std::move(*flat);
+    shown("flatten_updates");
+  }
   for (const Pass& pass : kPasses) {
     if (pass.only_fast && precision != Precision::Fast) continue;
     if (pass.only_gpu && target.kind != TargetKind::Gpu) continue;
@@ -481,6 +486,18 @@ void take_alike(CompiledFusion& fusion, const LoopTree& tree, const CompiledFusi
   fusion.kernel.schedule = to_text(renamed(steps, other_tree, tree));
 }
 
+// Gives inputs and outputs the types of the graph, where passes have changed their shapes.
+void restore_types(Program& program, const Graph& graph) {
+  for (size_t i = 0; i < program.inputs.size(); ++i)
+    program.inputs[i].type = graph[graph.inputs()[i]].type;
+  for (size_t i = 0; i < program.outputs.size(); ++i)
+    program.outputs[i].type = graph[graph.outputs()[i].node].type;
+  for (Slot& slot : program.slots) {
+    if (slot.kind == Slot::Kind::Input) slot.type = program.inputs[slot.index].type;
+    if (slot.kind == Slot::Kind::Output) slot.type = program.outputs[slot.index].type;
+  }
+}
+
 // The locations in `source` are numbers of nodes; `locations` are the true ones. `apart` receives
 // the launches one by one, if it is not null.
 Program compiled_program(const Graph& source, std::span<const SourceLocation> locations,
@@ -564,6 +581,7 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
                              target, options.precision);
   Program program = in_span(
       "pass", "plan", {}, [&] { return plan(forms, compiled, launches.members, updates, target); });
+  restore_types(program, source);
   program.precision = options.precision;
   program.report = report;
   program.locations.assign(locations.begin(), locations.end());

@@ -28,7 +28,7 @@ struct SingleLaunch {
 
 /// All launches of kernels. Copies and collectives are left out.
 struct SingleLaunches {
-  Graph graph;  ///< the whole graph after the passes
+  Graph graph;  ///< the whole graph after the passes, which may change the shapes of its inputs
   std::vector<SingleLaunch> launches;
 };
 
