@@ -21,6 +21,7 @@
 #include "compiler/lowering/lower.h"
 #include "compiler/passes/approximate.h"
 #include "compiler/passes/expand.h"
+#include "compiler/passes/flatten_updates.h"
 #include "compiler/passes/fold.h"
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/pack_factors.h"
@@ -35,6 +36,7 @@
 #include "compiler/planning/equal.h"
 #include "compiler/planning/order.h"
 #include "compiler/planning/plan.h"
+#include "compiler/planning/single_launches.h"
 #include "ir/code/text.h"
 #include "ir/graph/coarse.h"
 #include "ir/graph/origins.h"
@@ -50,6 +52,7 @@
 #include "ir/support/env.h"
 #include "ir/support/hash.h"
 #include "ir/support/parallel.h"
+#include "ir/support/progress.h"
 #include "ir/support/text.h"
 #include "ir/target/features.h"
 #include "ir/tile/verify.h"
@@ -266,6 +269,10 @@ Graph run_passes(Graph graph, Precision precision, const Target& target, PhaseVi
     check_after(graph, name);
     viewers.show(name, graph);
   };
+  if (std::optional<Graph> flat = flatten_updates(graph)) {
+    graph = std::move(*flat);
+    shown("flatten_updates");
+  }
   for (const Pass& pass : kPasses) {
     if (pass.only_fast && precision != Precision::Fast) continue;
     if (pass.not_strict && precision == Precision::Strict) continue;
@@ -349,7 +356,7 @@ int64_t count_elements(const Kernel& kernel) {
 
 // Makes code for all launches, on all cores. Launches whose kernels are equal get the same code.
 void generate_all(std::vector<CompiledFusion>& compiled, const Launches& launches,
-                  const Target& target, const CompileOptions& options) {
+                  const Target& target, const CompileOptions& options, const std::string& program) {
   std::unordered_map<std::string_view, std::vector<size_t>> kernels_of;
   std::vector<const std::vector<size_t>*> distinct;
   for (size_t n = 0; n < launches.members.size(); ++n) {
@@ -362,11 +369,13 @@ void generate_all(std::vector<CompiledFusion>& compiled, const Launches& launche
   std::ranges::stable_sort(distinct, std::greater(), [&](const std::vector<size_t>* equal) {
     return count_elements(compiled[equal->front()].kernel);
   });
+  Progress progress("compiling " + program, "code", distinct.size());
   parallel_for(distinct.size(), [&](size_t n) {
     const std::vector<size_t>& equal = *distinct[n];
     const auto code =
         std::make_shared<const Artifact>(generate(compiled[equal.front()].kernel, target, options));
     for (const size_t i : equal) compiled[i].code = code;
+    progress.advance();
   });
 }
 
@@ -489,10 +498,25 @@ void take_alike(CompiledFusion& fusion, const LoopTree& tree, const CompiledFusi
   fusion.kernel.schedule = to_text(renamed(steps, other_tree, tree));
 }
 
-// The locations in `source` are numbers of nodes; `locations` are the true ones.
+// Gives inputs and outputs the types of the graph, where passes have changed their shapes.
+void restore_types(Program& program, const Graph& graph) {
+  for (size_t i = 0; i < program.inputs.size(); ++i)
+    program.inputs[i].type = graph[graph.inputs()[i]].type;
+  for (size_t i = 0; i < program.outputs.size(); ++i)
+    program.outputs[i].type = graph[graph.outputs()[i].node].type;
+  for (Slot& slot : program.slots) {
+    if (slot.kind == Slot::Kind::Input) slot.type = program.inputs[slot.index].type;
+    if (slot.kind == Slot::Kind::Output) slot.type = program.outputs[slot.index].type;
+  }
+}
+
+// The locations in `source` are numbers of nodes; `locations` are the true ones. `apart` receives
+// the launches one by one, if it is not null.
 Program compiled_program(const Graph& source, std::span<const SourceLocation> locations,
-                         const Target& target, const CompileOptions& options,
-                         PhaseViewers& viewers) {
+                         const Target& target, const CompileOptions& options, PhaseViewers& viewers,
+                         SingleLaunches* apart) {
+  std::optional<Progress> progress;  // of one stage after the other
+  progress.emplace(fmt::format("compiling {}: choosing kernels", source.name()));
   const Graph graph = run_passes(source, options.precision, target, viewers);
   const LoopForms forms(graph);
   const Partition parts = in_span("pass", "fusion", {}, [&] {
@@ -529,9 +553,12 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
   const std::vector<Unscheduled> first =
       first_trees(requests, !viewers.any() && !target.simulated, options);
   std::vector<LoopTreeSteps> steps(kernels.size());
+  progress.emplace("compiling " + source.name(), "kernel", kernels.size());
   const auto each_kernel = [&](bool alike, const auto& visit) {
     parallel_for(kernels.size(), threads, [&](size_t n) {
-      if ((first[n].like != n) == alike) visit(n, compiled[kernels[n]]);
+      if ((first[n].like != n) != alike) return;
+      visit(n, compiled[kernels[n]]);
+      progress->advance();
     });
   };
   each_kernel(false, [&](size_t n, CompiledFusion& out) {
@@ -559,9 +586,14 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
     if (kernel.members > 1) viewers.show("kernel", kernel, kernel.name);
     if (!launches.codes[n].empty()) show_code(kernel, target, options, viewers);
   }
-  generate_all(compiled, launches, target, options);
+  progress.reset();
+  generate_all(compiled, launches, target, options, source.name());
+  if (apart)
+    *apart = single_launches(with_locations(graph, locations), compiled, launches.members, updates,
+                             target, options.precision);
   Program program = in_span(
       "pass", "plan", {}, [&] { return plan(forms, compiled, launches.members, updates, target); });
+  restore_types(program, source);
   program.precision = options.precision;
   program.report = report;
   program.locations.assign(locations.begin(), locations.end());
@@ -718,7 +750,10 @@ std::string toolchain_text(const Target& target, const CompileOptions& options) 
          fmt::format("assembler {}\n", assembler ? assembler->identity() : "none");
 }
 
-Program compile(const Graph& graph, const Target& target, const CompileOptions& options) {
+namespace {
+
+Program compile_graph(const Graph& graph, const Target& target, const CompileOptions& options,
+                      SingleLaunches* apart) {
   return timed(graph.name(), target, [&] {
     fail_if_any(verify(graph), fmt::format("the graph {}", quote(graph.name())));
     check_determined(graph);
@@ -731,7 +766,7 @@ Program compile(const Graph& graph, const Target& target, const CompileOptions& 
       viewers.show("program", program);
     } else {
       try {
-        program = compiled_program(with_origins(graph), locations, target, options, viewers);
+        program = compiled_program(with_origins(graph), locations, target, options, viewers, apart);
       } catch (const Error& error) {
         const std::optional<uint32_t> origin = origin_of(error.location());
         const bool ours = error.kind() == ErrorKind::Internal;
@@ -747,6 +782,20 @@ Program compile(const Graph& graph, const Target& target, const CompileOptions& 
     program.ops_before_fusion = count_ops(graph);
     return program;
   });
+}
+
+}  // namespace
+
+Program compile(const Graph& graph, const Target& target, const CompileOptions& options) {
+  return compile_graph(graph, target, options, nullptr);
+}
+
+SingleLaunches compile_single_launches(const Graph& graph, const Target& target,
+                                       const CompileOptions& options) {
+  BRAZE_CHECK(target.kind != TargetKind::Interpreter, "the interpreter has no kernels");
+  SingleLaunches out;
+  compile_graph(graph, target, options, &out);
+  return out;
 }
 
 Program compile(const TileProgram& tile, const Target& target, const CompileOptions& options) {

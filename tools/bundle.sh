@@ -32,15 +32,17 @@ cp "$source"/bench/sweep/*.py "$source"/bench/sweep/*.sh "$source"/bench/sweep/*
 cp "$source"/bench/models/*.py "$root/bench/models"
 mkdir "$root/tools"
 cp "$source/tools/sanitize_gpu.sh" "$source/tools/help.sh" "$root/tools"
-(cd "$source" && find tests -name '*.braze' -o -name '*.txt' -o -name '*.cli' | tar -cf - -T -) |
+(cd "$source" && find tests -name '*.braze' -o -name '*.txt' -o -name '*.cli' \
+  -o -name '*.mlir' -o -name '*.onnx' | tar -cf - -T -) |
   tar -xf - -C "$root"
 # What makes the suites of models, where Python has the packages for it.
 cp "$source"/tests/exports/*.py "$root/tests/exports"
 cp "$source/tests/onnx/write_cases.py" "$root/tests/onnx"
 cp -r "$source/tests/exports/stored" "$root/tests/exports"
 # What the examples with models are checked by.
-mkdir -p "$root/examples/chat" "$root/examples/embed_text"
+mkdir -p "$root/examples/chat" "$root/examples/embed_text" "$root/examples/file_type"
 cp "$source"/examples/chat/tiny.* "$root/examples/chat"
 cp -r "$source"/examples/embed_text/tiny* "$root/examples/embed_text"
+cp -r "$source"/examples/file_type/tiny* "$root/examples/file_type"
 tar -C "$stage" -cf - braze | xz -T0 -6 > "$file"
 echo "$file: $(wc -c < "$file") bytes"

@@ -121,7 +121,8 @@ bool print_types(const Model& model, const Options& options,
   return files.size() == options.files.size();
 }
 
-// The errors are compared with those of ONNX Runtime. "\n" stands for a new line in a text.
+// The errors are compared with those of the program that the file is from. "\n" stands for a new
+// line in a text.
 bool check(const Model& model, const Options& options) {
   const model_tool::Checks checks = model_tool::read_checks(options.check);
   std::vector<std::string> contents;
@@ -130,7 +131,7 @@ bool check(const Model& model, const Options& options) {
     for (size_t at = 0; (at = contents.back().find("\\n", at)) != std::string::npos;)
       contents.back().replace(at, 2, "\n");
   }
-  return model_tool::judge(checks, shares_of(model, contents, options.device), "ONNX Runtime");
+  return model_tool::judge(checks, shares_of(model, contents, options.device), "another program");
 }
 
 }  // namespace

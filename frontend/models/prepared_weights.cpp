@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "frontend/builder/compiled.h"
+#include "ir/support/progress.h"
 
 namespace braze {
 
@@ -10,12 +11,14 @@ std::vector<Array> prepared_weights(const Prepared& prepared,
                                     const std::function<Array(size_t input)>& source,
                                     const Device& device, const CompileOptions& options) {
   std::vector<Array> out;
+  Progress progress("preparing weights", "weight", prepared.weights.size());
   for (const PreparedWeight& weight : prepared.weights) {
     std::vector<Array> sources;
     for (const size_t input : weight.sources) sources.push_back(source(input));
     out.push_back(weight.is_source()
                       ? std::move(sources[0])
                       : compiled_executable(weight.graph, device, options).run(sources)[0]);
+    progress.advance();
   }
   return out;
 }

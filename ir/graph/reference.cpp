@@ -501,12 +501,20 @@ std::vector<bool> relaxed_nodes(const Graph& graph, Precision precision) {
   return relaxed;
 }
 
+Leeways leeways(const Graph& graph, Precision precision) {
+  const bool strict = precision == Precision::Strict;
+  return {relaxed_nodes(graph, precision),
+          strict ? std::vector<bool>(graph.size()) : coarse_nodes(graph)};
+}
+
 std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs,
                                Precision precision) {
+  return reference(graph, inputs, leeways(graph, precision));
+}
+
+std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs,
+                               const Leeways& leeways) {
   const Sizes sizes = check_inputs(graph, inputs);
-  const std::vector<bool> relaxed = relaxed_nodes(graph, precision);
-  const std::vector<bool> coarse = coarse_nodes(graph);
-  const bool strict = precision == Precision::Strict;
   std::vector<uint32_t> uses = count_uses(graph);
   std::vector<Value> values(graph.size());
   for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].index] = exactly(inputs[i]);
@@ -516,7 +524,8 @@ std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> i
     if (!uses[i] || node.as<InputOp>()) continue;
     std::vector<const Value*> operands;
     for (NodeId operand : node.operands) operands.push_back(&values[operand.index]);
-    values[i] = ReferenceEvaluator(node, operands, sizes, {relaxed[i], coarse[i] && !strict}).run();
+    values[i] =
+        ReferenceEvaluator(node, operands, sizes, {leeways.relaxed[i], leeways.coarse[i]}).run();
     for (NodeId operand : node.operands)
       if (--uses[operand.index] == 0) values[operand.index] = {};  // after its last use
   }

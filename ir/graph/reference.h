@@ -33,4 +33,16 @@ std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> i
 /// precision all may be.
 std::vector<bool> relaxed_nodes(const Graph& graph, Precision precision = Precision::Standard);
 
+/// For each node: how much more than a rounding it may be off.
+struct Leeways {
+  std::vector<bool> relaxed;  ///< it may be rounded elsewhere (relaxed_nodes)
+  std::vector<bool> coarse;   ///< its rows may be computed coarsely (coarse.h)
+};
+Leeways leeways(const Graph& graph, Precision precision = Precision::Standard);
+
+/// The bounds of a part of a larger graph, which decides how much more than a rounding its nodes
+/// may be off.
+std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs,
+                               const Leeways& leeways);
+
 }  // namespace braze

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <thread>
 
+#include "braze/jit.h"
+#include "braze/tensor.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/fusion/partition.h"
 #include "compiler/loops/tile_loops.h"
@@ -299,6 +302,37 @@ TEST(Placed, SetsInPlace) {
         EXPECT_TRUE(same_bits(graph, inputs, testing::run(program, device, inputs))) << dtype;
       }
     }
+}
+
+// A part of three axes goes where three starts say, in place. How much lies there does not matter,
+// and neither do starts that are beyond the end.
+TEST(Placed, DynamicUpdatesMoveTheirPartOnly) {
+  const auto step = jit([](Tensor x, Tensor part, Tensor i, Tensor j, Tensor k) {
+    return update(x, dynamic_update(x, part, {i, j, k}));
+  });
+  for (const int64_t rows : {50, 40000, 400000}) {
+    const Spec start = spec(i32, {});
+    const std::string text =
+        step.graph(spec(f32, {6, rows, 10}), spec(f32, {2, 3, 4}), start, start, start);
+    const Graph graph = parse_graph(text, "test");
+    for (const Device& device : {Device("cpu"), Device("sim:cpu"), Device("sim:sm_90")}) {
+      const auto program = testing::compile_for(device, graph);
+      ASSERT_EQ(program->launches.size(), 1u) << program->report;
+      // A GPU compares the places of a small array with the indices of all terms, which is faster.
+      if (rows > 50 || device.name() != "sim:sm_90") {
+        const Launch& launch = program->launches[0];
+        EXPECT_EQ(launch.bytes_written.as_constant(), 2 * 3 * 4 * 4) << device.name();
+        EXPECT_EQ(launch.bytes_read.as_constant(), 2 * 3 * 4 * 4 + 3 * 4) << device.name();
+      }
+      if (rows > 50) continue;
+      std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 5);
+      for (const auto& starts : {std::array{0, 0, 0}, {3, 17, 5}, {4, 47, 6}, {9, 49, -1}}) {
+        for (size_t axis = 0; axis < 3; ++axis) inputs[2 + axis].set_int(0, starts[axis]);
+        EXPECT_TRUE(same_bits(graph, inputs, testing::run(program, device, inputs)))
+            << device.name();
+      }
+    }
+  }
 }
 
 // Each way to combine, where nothing is updated in place and something follows.

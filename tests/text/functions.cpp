@@ -13,6 +13,7 @@
 #include "compiler/lowering/lower.h"
 #include "compiler/passes/approximate.h"
 #include "compiler/passes/expand.h"
+#include "compiler/passes/flatten_updates.h"
 #include "compiler/passes/fold.h"
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/pack_factors.h"
@@ -54,6 +55,8 @@ Graph split_for_hopper(const Graph& graph) {
 }
 
 Graph split_large_gaps(const Graph& graph) { return split_gaps(graph); }
+
+Graph flattened(const Graph& graph) { return flatten_updates(graph).value_or(graph); }
 
 Graph share_standard(const Graph& graph) { return share_divisors(graph, Precision::Standard); }
 
@@ -352,6 +355,7 @@ constexpr Function kFunctions[] = {
     {"dead-code", run_pass<without_dead_code>},
     {"expand", run_pass<expand>},
     {"expand-static", expand_static},
+    {"flatten_updates", run_pass<flattened>},
     {"fold", run_pass<fold>},
     {"hopper", trees_for_hopper},
     {"loops", first_loops},

@@ -122,6 +122,7 @@ class Transcripts : public testing::TestWithParam<fs::path> {
       if (const fs::path kind = entry.path().extension();
           kind == ".braze" || kind == ".onnx" || kind == ".json")
         fs::copy(entry.path(), folder_);
+    fs::copy(braze::test::source_path("tests/stablehlo/cases/mlp.mlir"), folder_);
     // Some samples are code, which is not taken where others can write it.
     umask(022);
     for (const auto& entry : fs::directory_iterator(folder_))

@@ -12,7 +12,9 @@
 //   model.h         models
 //   values.h        results
 //   files.h         what is read is not overwritten
+//   compared.h      what is compared
 //   report.h        tables, colours and JSON
+//   progress.h      how far long work is
 //   run.cpp ...     one file per subcommand
 //
 // Data goes to stdout, messages to stderr.

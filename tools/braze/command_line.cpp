@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "braze/version.h"
+#include "tools/braze/progress.h"
 
 namespace braze::tool {
 
@@ -106,6 +107,7 @@ Exit run_tool(int argc, char** argv) {
     }
     fail_usage(explain_usage(error, app));
   }
+  const ProgressLine progress;
   for (const auto& [sub, action] : actions)
     if (sub->parsed()) return action();
   return Exit::Ok;

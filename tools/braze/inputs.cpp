@@ -408,6 +408,15 @@ Inputs make_inputs(const Program& program, const InputFlags& flags,
   return inputs;
 }
 
+std::vector<std::string> sizes_left_open(const Program& program,
+                                         const std::vector<std::string>& symbols) {
+  std::vector<std::string> left;
+  for (const std::string& flag : symbols)
+    for (const Expr& symbol : program.symbols)
+      if (flag.starts_with(symbol.symbol_name() + "=")) left.push_back(flag);
+  return left;
+}
+
 Sizes largest_sizes(const Program& program, const std::vector<std::string>& symbols) {
   Sizes sizes;
   for (const std::string& flag : symbols) set_symbol(flag, program, sizes);

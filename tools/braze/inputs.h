@@ -33,6 +33,11 @@ struct Inputs {
 Inputs make_inputs(const Program& program, const InputFlags& flags,
                    const std::vector<GivenShape>& weights = {});
 
+/// Those --symbol flags that name a symbol of the program. For a model, the import has taken the
+/// others.
+std::vector<std::string> sizes_left_open(const Program& program,
+                                         const std::vector<std::string>& symbols);
+
 /// The largest size of every symbol of the program, except for those that `symbols` give.
 Sizes largest_sizes(const Program& program, const std::vector<std::string>& symbols);
 

@@ -215,16 +215,6 @@ void check_files(const Options& options) {
   throw Failure{Exit::BadFile, fmt::format("--trace {}: the timeline is not complete", path)};
 }
 
-// The import has set the others.
-std::vector<std::string> sizes_left_open(const Program& program,
-                                         const std::vector<std::string>& symbols) {
-  std::vector<std::string> left;
-  for (const std::string& flag : symbols)
-    for (const Expr& symbol : program.symbols)
-      if (flag.starts_with(symbol.symbol_name() + "=")) left.push_back(flag);
-  return left;
-}
-
 Exit run(const Options& options) {
   if (options.repeat < 0) fail_usage("--repeat must be a number of calls, at least 1");
   check_files(options);

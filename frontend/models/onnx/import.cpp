@@ -4,12 +4,14 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "frontend/builder/builder.h"
 #include "frontend/models/importing.h"
 #include "frontend/models/onnx/node.h"
+#include "ir/support/progress.h"
 #include "ir/support/scanner.h"
 #include "ir/support/suggest.h"
 #include "ir/support/text.h"
@@ -82,7 +84,12 @@ class Importer final : public Surroundings {
     const detail::BuilderScope building(builder_);
     Scope scope{.opsets = &model_.opsets};
     declare(scope);
-    build_all(model_.graph.nodes, scope);
+    const std::vector<NodeData>& nodes = model_.graph.nodes;
+    Progress progress("importing " + file(), "node", nodes.size());
+    for (const NodeData& node : nodes) {
+      build_all({&node, 1}, scope);
+      progress.advance();
+    }
     problems_.fail_if_any(codes::kOnnxModel, file(), "node", built_);
     return finish(scope);
   }
@@ -264,7 +271,7 @@ class Importer final : public Surroundings {
     problems_.add(describe(node, scope) + ": " + why);
   }
 
-  void build_all(const std::vector<NodeData>& nodes, Scope& scope) {
+  void build_all(std::span<const NodeData> nodes, Scope& scope) {
     const Restored here(here_, &scope);
     for (const NodeData& node : nodes) {
       if (++built_ > kMostNodes)

@@ -7,6 +7,7 @@
 
 #include "frontend/models/importing.h"
 #include "frontend/models/stablehlo/node.h"
+#include "ir/support/progress.h"
 #include "ir/support/suggest.h"
 #include "ir/support/text.h"
 #include "ir/support/words.h"
@@ -59,7 +60,8 @@ class Importer final : public Scalars {
     const detail::BuilderScope building(builder_);
     Scope scope;
     declare(main, scope);
-    const Values results = run_block(main.body, scope);
+    Progress progress("importing " + file_, "operation", main.body.operations.size());
+    const Values results = run_block(main.body, scope, &progress);
     problems_.fail_if_any(codes::kStablehloModel, file_, "operation", built_);
     return finish(main, results);
   }
@@ -169,8 +171,8 @@ class Importer final : public Scalars {
       fail(kStablehloText, fmt::format("{}:{}: %{} is there twice", file_, line, name.name));
   }
 
-  // The values that a block returns.
-  Values run_block(const Block& block, Scope& scope) {
+  // The values that a block returns. `progress` is told of each operation, if it is not null.
+  Values run_block(const Block& block, Scope& scope, Progress* progress = nullptr) {
     const Restored<Scope*> here(here_, &scope);
     for (const Operation& operation : block.operations) {
       if (++built_ > kMostNodes)
@@ -179,6 +181,7 @@ class Importer final : public Scalars {
                                          file_, kMostNodes));
       if (operation.name.ends_with(".return")) return operands_of(operation, scope);
       build(operation, scope);
+      if (progress) progress->advance();
     }
     return {};
   }
