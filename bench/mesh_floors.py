@@ -3,12 +3,12 @@
 
   mesh_floors.py                         CPU devices, and all GPUs that are there
   mesh_floors.py --only gpu --out floors.md
-  PYTHON=/opt/torch/bin/python mesh_floors.py    the interpreter that has torch; without torch its columns stay blank
+  PYTHON=/opt/torch/bin/python mesh_floors.py    the interpreter that has torch and jax; without them their columns stay blank
 
 It needs Python alone, the programs `braze`, `bench-mesh` and `digits` in one folder (--bin; default: that of an unpacked
-bundle or of build/release), and for the peers torch (GPUs) and mpicc with mpirun (MPI). The table is written again after
-each measurement, so a run that is cut off leaves what it has. Each part can run alone: --only cpu, mpi, all_reduce,
-training, block, or gpu for the last three.
+bundle or of build/release), and for the peers torch and jax (GPUs) and mpicc with mpirun (MPI). The table is written again
+after each measurement, so a run that is cut off leaves what it has. The timelines of training steps are kept in a folder
+beside it. Each part can run alone: --only cpu, mpi, all_reduce, training, block, or gpu for the last three.
 """
 import argparse
 import datetime
@@ -18,16 +18,24 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 PARTS = ("cpu", "mpi", "all_reduce", "training", "block")
-LINE = re.compile(r"^(?:torch: |mpi: )?(.+) on (\d+): ([0-9.]+) us$", re.MULTILINE)
+LINE = re.compile(r"^(?:torch: |jax: |mpi: )?(.+) on (\d+): ([0-9.]+) us$", re.MULTILINE)
 SMALL, LARGE, HUGE = 8 << 10, 64 << 20, 1 << 30
 CPU_DEVICES = 4
+LIMIT = 300
+NOTES = """
+What is not alike: Braze keeps AdamW's moments of bf16 parameters in f32, as JAX does here, and torch's fused AdamW in bf16. Queries, keys and
+values are one product in torch and JAX, and three in Braze. DistributedDataParallel and torch.distributed have a process for each GPU, and
+JAX has all GPUs in one process.
+"""
 
 
 class Floors:
@@ -36,6 +44,7 @@ class Floors:
     def __init__(self, arguments):
         self.arguments = arguments
         self.rows, self.printed, self.machine = [], [], []
+        self.limit = LIMIT  # seconds for one measurement of the present part
 
     def add(self, work, measured, peer, value, least=None):
         """A row; `value` has to be at least `least`, if there is a floor. A value that could not be measured is None."""
@@ -48,7 +57,7 @@ class Floors:
         lines = [f"# Many devices, {datetime.date.today()}", "", *self.machine, ""]
         lines += ["| work | Braze | beside it | ratio | floor | met |", "| --- | ---: | ---: | ---: | ---: | --- |"]
         lines += ["| " + " | ".join(row) + " |" for row in self.rows]
-        lines += ["", "What the programs printed:", "", "```", *self.printed, "```", ""]
+        lines += [NOTES, "What the programs printed:", "", "```", *self.printed, "```", ""]
         return "\n".join(lines)
 
     def write(self):
@@ -60,16 +69,16 @@ class Floors:
         """What the command prints; None if it fails. `processes`: environments of several that run at once."""
         shown = " ".join(os.path.basename(word) if os.path.isabs(word) else word for word in command)
         self.printed.append(f"$ {shown}" + (f"    ({len(processes)} processes)" if processes else ""))
-        started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        # Each in a group of its own, so that what it starts ends with it.
+        started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
                                     env={**os.environ, **(environment or {}), **one}) for one in processes or [{}]]
-        outputs, failed = [], False
+        outputs, failed, deadline = [], False, time.monotonic() + self.limit
         for process in started:
             try:
-                outputs.append(process.communicate(timeout=self.arguments.limit)[0])
+                outputs.append(process.communicate(timeout=max(deadline - time.monotonic(), 0.1))[0])
             except subprocess.TimeoutExpired:
-                for other in started:
-                    other.kill()
-                outputs.append(process.communicate()[0] + f"ended after {self.arguments.limit} s\n")
+                end(started)
+                outputs.append(process.communicate()[0] + f"ended after {self.limit} s\n")
             failed = failed or process.returncode != 0
         text = "".join(outputs)
         kept = [line for line in text.splitlines() if line.strip()]
@@ -79,6 +88,18 @@ class Floors:
             print(f"failed: {shown}\n{text[-2000:]}", file=sys.stderr)
         self.write()
         return None if failed else text
+
+
+def end(processes):
+    """Ends the groups of these processes. A launcher is asked first, because its processes may be in other groups."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            try:
+                os.killpg(process.pid, number)
+            except ProcessLookupError:
+                pass
+        if number == signal.SIGTERM:
+            time.sleep(3)
 
 
 def times(text):
@@ -152,15 +173,24 @@ def measure_mpi(floors):
 # --- GPUs -----------------------------------------------------------------------------------------
 
 
-def peer(floors, work, n):
-    if not floors.arguments.torch:
+def peer(floors, work, n, script="mesh.py"):
+    python = floors.arguments.jax if script == "mesh_jax.py" else floors.arguments.torch
+    if not python:
         return {}
-    return times(floors.run([floors.arguments.torch, os.path.join(HERE, "peers", "mesh.py"), work, str(n)]))
+    return times(floors.run([python, os.path.join(HERE, "peers", script), work, str(n)]))
 
 
 def ranks(folder, n):
     """The environments of n processes, with a GPU each, that meet in a folder."""
     return [{"BRAZE_RANK": str(rank), "BRAZE_WORLD": str(n), "BRAZE_RENDEZVOUS": folder} for rank in range(n)]
+
+
+def by_process(floors, command, n):
+    """What a command prints in one process with all GPUs, and then in a process for each GPU."""
+    yield "one process", floors.run(command)
+    if not floors.arguments.device.startswith("cpu"):  # they do not meet in a folder
+        with tempfile.TemporaryDirectory() as folder:
+            yield "a process each", floors.run(command, processes=ranks(os.path.join(folder, "run"), n))
 
 
 def bus_rate(n, us):
@@ -171,11 +201,8 @@ def bus_rate(n, us):
 def measure_all_reduce(floors, n):
     command = [program(floors, "bench-mesh"), "all_reduce", str(n), floors.arguments.device, *small(floors)]
     torch = peer(floors, "all_reduce", n)
-    with tempfile.TemporaryDirectory() as folder:
-        by_process = {"one process": times(floors.run(command))}
-        if not floors.arguments.device.startswith("cpu"):  # they do not meet in a folder
-            by_process["a process each"] = times(floors.run(command, processes=ranks(os.path.join(folder, "run"), n)))
-    for how, got in by_process.items():
+    for how, text in by_process(floors, command, n):
+        got = times(text)
         for what in ("a call", "a call and its wait"):
             us, them = (all.get(f"all_reduce of {SMALL} bytes, {what}") for all in (got, torch))
             # At most 0.7 of the peer's time.
@@ -192,23 +219,44 @@ def hidden_share(floors, files):
     return min(shares) if shares else None
 
 
+def trace_folder(floors, n):
+    """A new folder for timelines, beside the table."""
+    base = os.path.splitext(os.path.abspath(floors.arguments.out))[0] + "-traces" if floors.arguments.out else tempfile.mkdtemp()
+    folder = os.path.join(base, f"{n}-{datetime.datetime.now():%H%M%S}")
+    os.makedirs(folder)
+    return folder
+
+
 def measure_training(floors, n, alone):
     """A step on n GPUs. `alone` is the time on one."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [program(floors, "bench-mesh"), "training", str(n), floors.arguments.device, *small(floors)]
-        text = floors.run([*command, f"trace={folder}/%p.json"] if n > 1 else command)
-        share = hidden_share(floors, glob.glob(folder + "/*.json")) if text and n > 1 else None
-    us = next((us for what, us in times(text).items() if what.startswith("training step")), None)
-    them = next(iter(peer(floors, "training", n).values()), None)
+    command = [program(floors, "bench-mesh"), "training", str(n), floors.arguments.device, *small(floors)]
+    torch = next(iter(peer(floors, "training", n).values()), None)
+    jax = next(iter(peer(floors, "training", n, "mesh_jax.py").values()), None)
+
+    def time_in(text):
+        return next((us for what, us in times(text).items() if what.startswith("training step")), None)
+
     if n == 1:
-        floors.add("1 GPU, training step; torch.compile", shown(us), shown(them), ratio(them, us))
+        us = time_in(floors.run(command))
+        floors.add("1 GPU, training step; torch.compile", shown(us), shown(torch), ratio(torch, us))
+        floors.add("1 GPU, training step; JAX", shown(us), shown(jax), ratio(jax, us))
         return us
-    floors.add(f"{n} GPUs, training step, efficiency; on one", shown(us), shown(alone), ratio(alone, us), 0.97 if n == 4 else None)
-    floors.add(f"{n} GPUs, training step; torch.compile and DDP", shown(us), shown(them), ratio(them, us))
-    if n == 4:
-        floors.add(f"{n} GPUs, training step; 30 ms", shown(us), shown(30000.0), ratio(30000.0, us), 1)
-    floors.add(f"{n} GPUs, communication hidden behind kernels, on the device with the least", "", "", share, 0.8)
-    return us
+    folder = trace_folder(floors, n)
+    for how, text in by_process(floors, [*command, f"trace={folder}/%p.json"], n):
+        us, work = time_in(text), f"{n} GPUs, {how}, training step"
+        files = glob.glob(folder + "/*.json")
+        share = hidden_share(floors, files) if text else None
+        kept = os.path.join(folder, how.replace(" ", "-"))
+        os.makedirs(kept)
+        for file in files:  # those of the next run are others
+            os.rename(file, os.path.join(kept, os.path.basename(file)))
+        floors.add(f"{work}, efficiency; on one", shown(us), shown(alone), ratio(alone, us), 0.97 if n == 4 else None)
+        floors.add(f"{work}; torch.compile and DDP", shown(us), shown(torch), ratio(torch, us))
+        floors.add(f"{work}; JAX", shown(us), shown(jax), ratio(jax, us))
+        if n == 4:
+            floors.add(f"{work}; 30 ms", shown(us), shown(30000.0), ratio(30000.0, us), 1)
+        floors.add(f"{work}, communication hidden behind kernels, on the device with the least", "", "", share, 0.8)
+    return None
 
 
 def measure_block(floors, n):
@@ -250,12 +298,21 @@ def main():
     parser.add_argument("--devices", default="2,4", help="numbers of GPUs")
     parser.add_argument("--device", default="cuda:0", help="one of the kind that stands for GPUs")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to try the script")
-    parser.add_argument("--limit", type=int, default=300, help="seconds for one measurement")
+    parser.add_argument("--limit", default=str(LIMIT),
+                        help="seconds for one measurement: a number, and PART=NUMBER for parts that need another (300,training=600)")
     arguments = parser.parse_args()
     arguments.bin = os.path.abspath(arguments.bin)
     python = os.environ.get("PYTHON", sys.executable)
     has_torch = subprocess.run([python, "-c", "import torch; assert torch.cuda.is_available()"], capture_output=True).returncode == 0
     arguments.torch = python if has_torch else None
+    has_jax = subprocess.run([python, "-c", "import jax; assert jax.devices()[0].platform == 'gpu'"], capture_output=True).returncode == 0
+    arguments.jax = python if has_jax else None
+    limits = {}
+    for word in arguments.limit.split(","):
+        part, _, seconds = word.rpartition("=")
+        if part not in ("", *PARTS) or not seconds.isdigit():
+            parser.error(f"{word} is no limit")
+        limits[part] = int(seconds)
     parts = set()
     for word in arguments.only.split(","):
         if word not in (*PARTS, "gpu", "all"):
@@ -264,25 +321,30 @@ def main():
 
     floors = Floors(arguments)
     there = describe(floors)
-    if "cpu" in parts:
+
+    def measures(part):
+        floors.limit = limits.get(part, limits.get("", LIMIT))
+        return part in parts
+
+    if measures("cpu"):
         measure_cpu(floors)
-    if "mpi" in parts:
+    if measures("mpi"):
         measure_mpi(floors)
     counts = [int(word) for word in arguments.devices.split(",")]
     alone = None
-    if "training" in parts and there > 0:
+    if there > 0 and measures("training"):
         alone = measure_training(floors, 1, None)
-    if "block" in parts and there > 0:
+    if there > 0 and measures("block"):
         measure_block(floors, 1)
     for n in counts:
         if n > there:
             print(f"{n} devices like {arguments.device} are not there", file=sys.stderr)
             continue
-        if "all_reduce" in parts:
+        if measures("all_reduce"):
             measure_all_reduce(floors, n)
-        if "training" in parts:
+        if measures("training"):
             measure_training(floors, n, alone)
-        if "block" in parts:
+        if measures("block"):
             measure_block(floors, n)
     print(floors.text())
     return 1 if any(row[-1] == "no" for row in floors.rows) or "FAILED" in floors.printed else 0

@@ -11,17 +11,20 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         table = os.path.join(folder, "table.md")
         ran = subprocess.run([sys.executable, script, "--bin", programs, "--device", "cpu", "--devices", "2,4", "--small",
-                              "--only", "gpu", "--out", table], env=environment, capture_output=True, text=True)
+                              "--only", "gpu", "--limit", "100,training=200", "--out", table], env=environment, capture_output=True, text=True)
         with open(table) as file:
             text = file.read()
+        traces = [os.path.basename(where) for where, _, files in os.walk(os.path.join(folder, "table-traces")) if files]
     problems = []
+    if traces != ["one-process"]:
+        problems.append(f"timelines: {traces}")
     if "FAILED" in text:
         problems.append("a program failed")
     if "4 devices like cpu are not there" not in ran.stderr:
         problems.append("it does not say that there are only two devices")
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| 2 GPUs")]
     measured = {row[0].removeprefix("| 2 GPUs, "): row[1] for row in rows}
-    for work in ("one process, all_reduce of 8 KiB, a call; torch.distributed", "training step, efficiency; on one",
+    for work in ("one process, all_reduce of 8 KiB, a call; torch.distributed", "one process, training step, efficiency; on one",
                  "block of Llama-3 8B's sizes; torch, divided by hand"):
         if not measured.get(work, "").endswith((" us", " ms")):
             problems.append(f"{work}: {measured.get(work)}")

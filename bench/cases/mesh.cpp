@@ -82,6 +82,16 @@ double time_of_copies(int64_t threads, int64_t bytes) {
       [] {});
 }
 
+/// Ones, so many on each device, which makes its own.
+Array ones_on_each(const Mesh& mesh, int64_t elements) {
+  const auto make = spmd(
+      [elements](Tensor one) {
+        return broadcast_to(one + 0.0 * cast(axis_index("data"), f32), {elements});
+      },
+      mesh, {.in = {replicated}, .out = {sharded("data")}});
+  return make(ones({}));
+}
+
 void time_all_reduce(const Mesh& mesh, bool small, int64_t only) {
   const int64_t devices = mesh.axes()[0].size;
   const bool on_gpus = default_device().kind() == DeviceKind::Cuda;
@@ -92,8 +102,7 @@ void time_all_reduce(const Mesh& mesh, bool small, int64_t only) {
     if (only > 0 && bytes != only) continue;
     // The results of calls that are under way have to fit into memory.
     const int calls = static_cast<int>(std::clamp<int64_t>(kGiB / (bytes * devices), 2, 20));
-    const int64_t elements = bytes / 4;
-    const Array x = ones({devices * elements}).to(mesh, sharded("data"));
+    const Array x = ones_on_each(mesh, bytes / 4);
     const auto sum = spmd([](Tensor y) { return all_reduce(y, "data"); }, mesh, options);
     Array result;
     say("all_reduce of " + std::to_string(bytes) + " bytes, a call", devices,
@@ -116,7 +125,7 @@ void time_all_reduce(const Mesh& mesh, bool small, int64_t only) {
         return y;
       },
       mesh, options);
-  const Array x = ones({devices * 2048}).to(mesh, sharded("data"));
+  const Array x = ones_on_each(mesh, 2048);
   Array result;
   say("all_reduce of 8192 bytes, within a call", devices,
       time_of(

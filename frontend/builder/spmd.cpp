@@ -420,8 +420,10 @@ CheckReport check(const SpmdSpecialization& specialization, std::span<const Arra
   for (const std::vector<Array>& device : specialization.executable.run(copies))
     for (const Array& result : device) got.push_back(result.to_host());
   const AllShards all = all_shards(*specialization.graph, mesh.axes());
+  std::span<const NodeId> by_nccl;
+  if (mesh.devices()[0].kind() == DeviceKind::Cuda) by_nccl = all.combinations;
   return report_of(check_outputs(all.graph, inputs_of(all, inputs), got,
-                                 specialization.executable.program().precision));
+                                 specialization.executable.program().precision, by_nccl));
 }
 
 }  // namespace detail

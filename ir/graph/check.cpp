@@ -99,7 +99,8 @@ std::string CheckResult::summary() const {
 }
 
 CheckResult check_outputs(const Graph& graph, std::span<const HostTensor> inputs,
-                          std::span<const HostTensor> got, Precision precision) {
+                          std::span<const HostTensor> got, Precision precision,
+                          std::span<const NodeId> by_nccl) {
   if (got.size() != graph.outputs().size())
     fail(codes::kBadInputs, fmt::format("graph '{}' has {} outputs, but {} results were given",
                                         graph.name(), graph.outputs().size(), got.size()));
@@ -114,7 +115,7 @@ CheckResult check_outputs(const Graph& graph, std::span<const HostTensor> inputs
       if (!interpreted) interpreted = interpret(graph, inputs);
       check.comparison = compare(got[i], (*interpreted)[i]);
     } else {
-      if (!referenced) referenced = reference(graph, inputs, precision);
+      if (!referenced) referenced = reference(graph, inputs, precision, by_nccl);
       check.comparison = compare(got[i], (*referenced)[i]);
     }
     result.ok &= check.comparison.ok;

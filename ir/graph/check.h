@@ -42,9 +42,11 @@ struct CheckResult {
 };
 
 /// Judges `got`, the outputs of an implementation for `inputs`. In fast precision no output has to
-/// be exact.
+/// be exact. `by_nccl` has the reductions that NCCL makes, which are judged less strictly
+/// (reference.h).
 CheckResult check_outputs(const Graph& graph, std::span<const HostTensor> inputs,
                           std::span<const HostTensor> got,
-                          Precision precision = Precision::Standard);
+                          Precision precision = Precision::Standard,
+                          std::span<const NodeId> by_nccl = {});
 
 }  // namespace braze

@@ -68,6 +68,7 @@ void forget(Uncertain& x, DType dtype) {
 /// How much more than a rounding a node may be off.
 struct Leeway {
   bool relaxed = false, coarse = false;
+  bool by_nccl = false;  // for a reduction
 };
 
 Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, Leeway leeway);
@@ -212,7 +213,8 @@ class ReferenceEvaluator {
         operands_(operands),
         sizes_(sizes),
         relaxed_(leeway.relaxed),
-        coarse_(leeway.coarse) {
+        coarse_(leeway.coarse),
+        by_nccl_(leeway.by_nccl) {
     result_ = {node.type.dtype, sizes(node.type.shape), {}};
     result_.elements.resize(static_cast<size_t>(checked_numel(result_.shape)));
   }
@@ -276,6 +278,7 @@ class ReferenceEvaluator {
     const bool is_sum = op.monoid == Monoid::Sum, is_prod = op.monoid == Monoid::Prod;
     if (!is_sum && !is_prod) {
       combine(info(op.monoid), x, targets);
+      if (by_nccl_ && is_floating(x.dtype)) leave_open(x, targets);
     } else if (!is_floating(x.dtype)) {
       guess();
       for (size_t i = 0; i < targets.size(); ++i) taint(targets[i], x.elements[i]);
@@ -411,7 +414,12 @@ class ReferenceEvaluator {
 
   template <class Accumulator>
   void finish(const std::vector<Accumulator>& totals) {
-    const Accumulation how = accumulation(operands_[0]->dtype, result_.dtype, false, relaxed_);
+    const DType dtype = operands_[0]->dtype;
+    Accumulation how = accumulation(dtype, result_.dtype, false, relaxed_);
+    if (by_nccl_) {
+      how.accumulator = dtype;
+      how.unit = std::ldexp(1.0, -(info(dtype).fraction + 1));
+    }
     for (size_t i = 0; i < totals.size(); ++i) result_.elements[i] = totals[i].finish(how);
   }
 
@@ -421,6 +429,26 @@ class ReferenceEvaluator {
     for (size_t i = 0; i < targets.size(); ++i) {
       Uncertain& total = result_.elements[targets[i]];
       total = row(total, x.elements[i], {});
+    }
+  }
+
+  /// Of the greatest or least of some floats: which of a NaN and a number, and which of two zeros.
+  void leave_open(const Value& x, std::span<const int64_t> targets) {
+    struct Seen {
+      bool nan = false, number = false, zero = false, minus_zero = false;
+    };
+    std::vector<Seen> seen(result_.elements.size());
+    for (size_t i = 0; i < targets.size(); ++i) {
+      const Uncertain& e = x.elements[i];
+      Seen& so_far = seen[targets[i]];
+      (std::isnan(e.value) ? so_far.nan : so_far.number) = true;
+      if (e.value == 0) (std::signbit(e.value) ? so_far.minus_zero : so_far.zero) = true;
+    }
+    for (size_t i = 0; i < seen.size(); ++i) {
+      Uncertain& e = result_.elements[i];
+      if (seen[i].nan && seen[i].number) forget(e, x.dtype);
+      if (e.known && e.value == 0 && seen[i].zero && seen[i].minus_zero)
+        e = Uncertain::between(e.value, e.low, e.high);
     }
   }
 
@@ -467,7 +495,7 @@ class ReferenceEvaluator {
   const Node& node_;
   Operands operands_;
   const Sizes& sizes_;
-  bool relaxed_, coarse_;
+  bool relaxed_, coarse_, by_nccl_;
   Value result_;
 };
 
@@ -504,12 +532,16 @@ std::vector<bool> relaxed_nodes(const Graph& graph, Precision precision) {
 Leeways leeways(const Graph& graph, Precision precision) {
   const bool strict = precision == Precision::Strict;
   return {relaxed_nodes(graph, precision),
-          strict ? std::vector<bool>(graph.size()) : coarse_nodes(graph)};
+          strict ? std::vector<bool>(graph.size()) : coarse_nodes(graph),
+          {}};
 }
 
 std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs,
-                               Precision precision) {
-  return reference(graph, inputs, leeways(graph, precision));
+                               Precision precision, std::span<const NodeId> by_nccl) {
+  Leeways all = leeways(graph, precision);
+  all.by_nccl.resize(by_nccl.empty() ? 0 : graph.size());
+  for (const NodeId node : by_nccl) all.by_nccl[node.index] = true;
+  return reference(graph, inputs, all);
 }
 
 std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs,
@@ -524,8 +556,10 @@ std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> i
     if (!uses[i] || node.as<InputOp>()) continue;
     std::vector<const Value*> operands;
     for (NodeId operand : node.operands) operands.push_back(&values[operand.index]);
+    const bool by_nccl = !leeways.by_nccl.empty() && leeways.by_nccl[i];
     values[i] =
-        ReferenceEvaluator(node, operands, sizes, {leeways.relaxed[i], leeways.coarse[i]}).run();
+        ReferenceEvaluator(node, operands, sizes, {leeways.relaxed[i], leeways.coarse[i], by_nccl})
+            .run();
     for (NodeId operand : node.operands)
       if (--uses[operand.index] == 0) values[operand.index] = {};  // after its last use
   }

@@ -24,9 +24,13 @@
 
 namespace braze {
 
-/// The outputs of `graph` for `inputs`, with bounds of how far an implementation may be off.
+/// The outputs of `graph` for `inputs`, with bounds of how far an implementation may be off. The
+/// reductions `by_nccl` are as NCCL makes them (AllShards::combinations): every partial result may
+/// be rounded to the dtype of the operand, the greatest or least of a NaN and a number may be
+/// either, and so may that of two zeros.
 std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs,
-                               Precision precision = Precision::Standard);
+                               Precision precision = Precision::Standard,
+                               std::span<const NodeId> by_nccl = {});
 
 /// For each node: whether it is a float that may be rounded elsewhere, because outputs see it only
 /// through sums, products and contractions of floats. In strict precision none may be, and in fast
@@ -37,6 +41,7 @@ std::vector<bool> relaxed_nodes(const Graph& graph, Precision precision = Precis
 struct Leeways {
   std::vector<bool> relaxed;  ///< it may be rounded elsewhere (relaxed_nodes)
   std::vector<bool> coarse;   ///< its rows may be computed coarsely (coarse.h)
+  std::vector<bool> by_nccl;  ///< NCCL makes it (see `reference`); empty if no node is so
 };
 Leeways leeways(const Graph& graph, Precision precision = Precision::Standard);
 

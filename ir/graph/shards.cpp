@@ -134,8 +134,9 @@ class ShardBuilder {
       dims.insert(dims.begin(), Expr(1));
       rows.push_back(build::reshape(all_.graph, operand, Shape(std::move(dims)), node.location));
     }
-    return build::reduce(all_.graph, monoid, build::concat(all_.graph, rows, 0, node.location), {0},
-                         node.location);
+    all_.combinations.push_back(build::reduce(
+        all_.graph, monoid, build::concat(all_.graph, rows, 0, node.location), {0}, node.location));
+    return all_.combinations.back();
   }
 
   NodeId block(NodeId x, int64_t count, int64_t i, const Node& node) {

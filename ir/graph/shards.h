@@ -55,6 +55,7 @@ struct AllShards {
   /// For each device and each input of the original: its place among the inputs of `graph`. Devices
   /// between which an input does not vary share one input.
   std::vector<std::vector<uint32_t>> inputs;
+  std::vector<NodeId> combinations;  ///< the reductions over devices
 };
 /// `mesh` has all axes that the graph names, and may have others.
 AllShards all_shards(const Graph& graph, std::span<const MeshAxis> mesh);

@@ -1,7 +1,6 @@
 #include "braze/executable.h"
 
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <new>
 #include <utility>
@@ -244,10 +243,8 @@ class Call : public Work {
   /// Makes later work wait for the collectives up to this launch.
   void await_collectives(uint32_t last) {
     std::shared_ptr<Fence> fence;
-    while (!under_way_.empty() && under_way_.front().first <= last) {
-      fence = std::move(under_way_.front().second);
-      under_way_.pop_front();
-    }
+    for (; awaited_ < under_way_.size() && under_way_[awaited_].first <= last; ++awaited_)
+      fence = std::move(under_way_[awaited_].second);
     if (fence) executable->driver.wait_for(stream.get(), *fence);
   }
 
@@ -341,8 +338,10 @@ class Call : public Work {
   }
 
   std::vector<CollectiveArguments> exchanges_;  // those of the present launch
-  // Collectives that run in a queue of their own, each with its launch.
-  std::deque<std::pair<uint32_t, std::shared_ptr<Fence>>> under_way_;
+  // Collectives that run in a queue of their own, each with its launch. The first `awaited_` are
+  // waited for already.
+  std::vector<std::pair<uint32_t, std::shared_ptr<Fence>>> under_way_;
+  size_t awaited_ = 0;
   std::vector<void*> addresses_;  // of the slots, then of the buffers of the present launch
   bool pinned_ = false;
 };

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
+#include <mutex>
+#include <system_error>
 
 #include "ir/graph/interpret.h"
 #include "ir/graph/shards.h"
@@ -10,6 +13,7 @@
 #include "runtime/devices/cuda/nccl.h"
 #include "runtime/devices/registry.h"
 #include "runtime/execution/prepared_call.h"
+#include "runtime/mesh/crew.h"
 #include "runtime/mesh/mesh_state.h"
 #include "runtime/ranks/ranks.h"
 
@@ -29,47 +33,15 @@ std::mutex& submission_mutex() {
   return *mutex;
 }
 
-void check_worker(WorkQueue& queue, const Device& device) {
-  if (!queue.has_worker())
-    fail(codes::kNoThread, fmt::format("no thread can be started for {}", device.name()));
+[[noreturn]] void fail_thread(const Device& device) {
+  fail(codes::kNoThread, fmt::format("no thread can be started for {}", device.name()));
 }
 
-std::vector<std::shared_ptr<Together>> begin_on_gpus(const Mesh& mesh,
-                                                     std::span<const MeshAxis> axes) {
-  Mesh::State& state = *mesh.state();
-  const std::lock_guard lock(state.mutex);
-  if (!state.links) state.links = make_nccl_links(state.axes, state.devices, state.ranks);
-  while (state.crew.size() < state.devices.size())
-    state.crew.push_back(std::make_unique<WorkQueue>(WorkQueue::Mode::Background));
-  for (size_t place = 0; place < state.crew.size(); ++place)
-    if (mesh.is_local(place)) check_worker(*state.crew[place], state.devices[place]);
-  return state.links->begin(axes);
+/// The threads that submit the parts of calls on GPUs. Used under the mutex of submissions.
+Crew& crew() {
+  static auto* const crew = new Crew;
+  return *crew;
 }
-
-/// Puts one part into the queue of its GPU.
-class Submission : public Work {
- public:
-  Submission(const PreparedCall& call, Together& together, WorkQueue& queue)
-      : call_(call), together_(together), queue_(queue) {}
-
- protected:
-  void execute() override {
-    try {
-      submit_call(call_);
-    } catch (...) {
-      together_.give_up(CapturedError::current());
-      drop_call(call_);
-      throw;
-    }
-    queue_.wait(*call_.work);
-    call_.work->rethrow();
-  }
-
- private:
-  const PreparedCall& call_;
-  Together& together_;
-  WorkQueue& queue_;  // of the GPU
-};
 
 /// A part of a call, on a device of this process.
 struct Part {
@@ -77,21 +49,42 @@ struct Part {
   PreparedCall call;
 };
 
-/// Submits each part in a separate thread, because a collective may wait for the others when it is
-/// submitted. All failures are known before results are returned.
+std::vector<std::shared_ptr<Together>> begin_on_gpus(const Mesh& mesh, std::span<const Part> parts,
+                                                     std::span<const MeshAxis> axes) {
+  Mesh::State& state = *mesh.state();
+  if (!state.links) state.links = make_nccl_links(state.axes, state.devices, state.ranks);
+  try {
+    crew().grow(parts.size());
+  } catch (const std::system_error&) {
+    fail_thread(state.devices[parts.back().place]);
+  }
+  return state.links->begin(axes);
+}
+
+/// Puts the parts into the queues of their GPUs, each in a thread of its own, because a collective
+/// may wait for the others when it is submitted. All failures are known before results are
+/// returned.
 void submit_on_gpus(const Mesh& mesh, std::span<const Part> parts,
                     std::span<const std::shared_ptr<Together>> together) {
-  Mesh::State& state = *mesh.state();
-  std::vector<std::shared_ptr<Submission>> submissions;
-  for (const Part& part : parts) {
-    submissions.push_back(
-        std::make_shared<Submission>(part.call, *together[part.place],
-                                     Registry::get().driver(state.devices[part.place]).queue()));
-    constexpr double kLong = 1;
-    state.crew[part.place]->submit(submissions.back(), kLong, [] {});
-  }
-  for (size_t i = 0; i < parts.size(); ++i) state.crew[parts[i].place]->wait(*submissions[i]);
-  for (const auto& submission : submissions) submission->rethrow();
+  const std::vector<Device>& devices = mesh.devices();
+  std::vector<CapturedError> errors(parts.size());
+  crew().run(parts.size(), [&](size_t i) {
+    const auto& [place, call] = parts[i];
+    WorkQueue& queue = Registry::get().driver(devices[place]).queue();
+    const auto submit = [&queue, &call = call] {
+      submit_call(call);
+      queue.wait(*call.work);  // another thread may do the work of this queue
+      call.work->rethrow();
+    };
+    try {
+      together[place]->submit(std::ref(submit));
+    } catch (...) {
+      errors[i] = CapturedError::current();
+      together[place]->give_up(errors[i]);
+      if (!call.work->done()) drop_call(call);
+    }
+  });
+  for (const CapturedError& error : errors) error.rethrow();
 }
 
 /// What ranks compare: everything that a program does together with others, and the devices on
@@ -213,7 +206,8 @@ std::vector<std::vector<Array>> MeshExecutable::run(
   try {
     told([&] {
       for (const size_t place : places) {
-        if (on_host) check_worker(Registry::get().driver(devices[place]).queue(), devices[place]);
+        if (on_host && !Registry::get().driver(devices[place]).queue().has_worker())
+          fail_thread(devices[place]);
         parts.push_back({place, prepare_call(impl_->parts[place], arguments[place])});
       }
     });
@@ -225,7 +219,7 @@ std::vector<std::vector<Array>> MeshExecutable::run(
         impl_->agreed = true;
       }
       together = on_host ? meet_on_host(impl_->mesh.axes(), devices, ranks, impl_->program->mesh)
-                         : begin_on_gpus(impl_->mesh, impl_->program->mesh);
+                         : begin_on_gpus(impl_->mesh, parts, impl_->program->mesh);
     });
     for (const Part& part : parts) join_call(part.call, together[part.place]);
     if (on_host) {

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "braze/error.h"
 #include "braze/mesh.h"
-#include "runtime/execution/work_queue.h"
 #include "runtime/mesh/together.h"
 
 namespace braze {
@@ -32,11 +30,9 @@ struct Mesh::State {
   Ranks* ranks = nullptr;  ///< the processes that own the devices; each process owns the same
                            ///< number of them. Null if all devices belong to this process
   int rank_of(size_t place) const;  ///< 0 if all devices belong to this process
-  // For devices with their own queues (GPUs); made when first needed.
-  std::mutex mutex;
-  std::unique_ptr<DeviceLinks> links;  ///< their collectives
-  std::vector<std::unique_ptr<WorkQueue>>
-      crew;  ///< for each device, a thread that submits its part
+  /// The collectives of devices with their own queues (GPUs). Made at the first call, and used
+  /// by one call at a time.
+  std::unique_ptr<DeviceLinks> links;
 };
 
 /// The state of an array over a mesh. It is fixed when it is made.

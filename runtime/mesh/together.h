@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +29,9 @@ struct CollectiveArguments {
 class Together {
  public:
   virtual ~Together() = default;
+  /// Calls `body`, which submits this part. What its device needs of the thread is set up once, and
+  /// not again for each of its functions.
+  virtual void submit(const std::function<void()>& body) { body(); }
   /// Does these collectives, which are all along one axis, in any order. For small ones, this is
   /// cheaper than doing them one after the other. All devices of the group along the axis do the
   /// same collectives in the same order. Throws if another part of the call has failed. Returns
@@ -48,7 +52,8 @@ class DeviceLinks {
  public:
   virtual ~DeviceLinks() = default;
   /// The parts of one call. `axes` are those of the program; `Collective::axis` is a position among
-  /// them.
+  /// them. Calls do not overlap, whatever their meshes: all parts of the calls before have been
+  /// submitted, or have given up.
   virtual std::vector<std::shared_ptr<Together>> begin(std::span<const MeshAxis> axes) = 0;
 };
 

@@ -419,6 +419,34 @@ TEST(Bounds, RelaxedBehindReductionsOnly) {
   EXPECT_EQ(reference(c.graph, c.inputs)[1].bound[0], 0);
 }
 
+// NCCL combines in the dtype of the values, in any order, and need not keep a NaN.
+TEST(Bounds, CombinationsOfDevicesAreWiderByNccl) {
+  const auto bounds = [](DType dtype, const std::vector<double>& values, Monoid monoid) {
+    Case c;
+    const NodeId x = c(dtype, {static_cast<int64_t>(values.size())}, values);
+    const NodeId all = build::reduce(c.graph, monoid, x, {0});
+    c.graph.set_outputs({{all, "y", {}}});
+    return std::pair{reference(c.graph, c.inputs)[0],
+                     reference(c.graph, c.inputs, Precision::Standard, std::vector{all})[0]};
+  };
+  // 259 is rounded to 260, but 257 to 256.
+  const auto [exact, rounded] = bounds(DType::BF16, {256, 1, 1, 1}, Monoid::Sum);
+  EXPECT_EQ(exact.value.get_double(0), 260);
+  EXPECT_EQ(exact.bound[0], 0);
+  EXPECT_GE(rounded.bound[0], std::abs(rounded.value.get_double(0) - 256));
+  EXPECT_LT(rounded.bound[0], 8);
+  // 120,000 is no number of f16.
+  const auto [fits, overflows] = bounds(DType::F16, {60000, 60000, -60000}, Monoid::Sum);
+  EXPECT_TRUE(std::isfinite(fits.bound[0]));
+  EXPECT_EQ(overflows.bound[0], kInf);
+  EXPECT_EQ(bounds(DType::F32, {kNaN, 2}, Monoid::Max).first.bound[0], 0);
+  EXPECT_EQ(bounds(DType::F32, {kNaN, 2}, Monoid::Max).second.bound[0], kInf);
+  EXPECT_EQ(bounds(DType::F32, {kNaN, kNaN}, Monoid::Min).second.bound[0], 0);
+  EXPECT_EQ(bounds(DType::F32, {0.0, -0.0}, Monoid::Max).first.bound[0], 0);
+  EXPECT_GT(bounds(DType::F32, {0.0, -0.0}, Monoid::Max).second.bound[0], 0);
+  EXPECT_EQ(bounds(DType::F32, {1, 2}, Monoid::Max).second.bound[0], 0);
+}
+
 // A math row in f32 may be off by a few ulp if outputs see it only through roundings to 16 bits.
 TEST(Bounds, CoarseBeforeRoundingsOnly) {
   Case c;

@@ -1,22 +1,17 @@
 // Random graphs with collectives among their ops, on meshes of 1 to 8 devices: each device returns
 // what the graph of all devices says, interpreted, and compiled for one device. With
-// BRAZE_TEST_MESH=cuda on GPUs, as many as there are, or eight of the fake driver, where NCCL is a
-// fake one too, everything comes as late as it may, and the simulator runs the kernels.
-#include <gmock/gmock.h>
+// BRAZE_TEST_MESH=cuda on GPUs, as many as there are (gpus.h).
+#include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <optional>
 #include <random>
-#include <string_view>
 
 #include "ir/graph/build.h"
 #include "ir/graph/rewrite.h"
 #include "ir/support/text.h"
-#include "runtime/devices/cuda/cuda_system.h"
 #include "tests/fuzz/generator.h"
-#include "tests/mesh/run.h"
-#include "tests/runtime/cuda/fake_cuda.h"
-#include "tests/runtime/cuda/simulated.h"
+#include "tests/mesh/gpus.h"
 
 namespace braze {
 namespace {
@@ -27,41 +22,6 @@ constexpr uint64_t kGraphsATest = 20;
 uint64_t graph_count() {
   const char* text = std::getenv("BRAZE_TEST_GRAPHS");
   return text ? std::strtoull(text, nullptr, 10) : 240;
-}
-
-bool on_gpus() {
-  const char* text = std::getenv("BRAZE_TEST_MESH");
-  return text && std::string_view(text) == "cuda";
-}
-
-/// Before anybody asks which GPUs there are.
-void prepare_fake() {
-  constexpr int kMost = 8;
-  if (!test::fake_cuda()) return;
-  test::fake_cuda()->devices = kMost;
-  test::simulate_on_fake();
-}
-
-/// None if there are fewer GPUs.
-std::optional<Mesh> gpu_mesh(const std::vector<MeshAxis>& axes) {
-  prepare_fake();
-  int64_t count = 1;
-  for (const MeshAxis& axis : axes) count *= axis.size;
-  if (device_count(DeviceKind::Cuda) < count) return std::nullopt;
-  const DeviceGuard guard("cuda:0");
-  return Mesh(axes);
-}
-
-Program compiled_for_gpus(const Graph& graph, const Mesh& mesh) {
-  Target target = mesh.devices()[0].target();
-  if (!test::fake_cuda()) return compile(graph, target);
-  target.simulated = true;
-  return test::for_fake(compile(graph, target));
-}
-
-/// NCCL has no reductions of some integers.
-bool can_be_combined(DType dtype) {
-  return !on_gpus() || (dtype != DType::I16 && dtype != DType::U16);
 }
 
 std::vector<MeshAxis> random_mesh(std::mt19937_64& random) {
@@ -131,7 +91,8 @@ Graph with_collectives(const Graph& graph, std::span<const MeshAxis> mesh,
       case 4: {
         const Monoid monoids[] = {Monoid::Max, Monoid::Min, Monoid::Prod};
         const Monoid monoid = monoids[random() % (free ? 3 : 2)];
-        const bool fits = info(monoid).types.contains(type.dtype) && can_be_combined(type.dtype);
+        const bool fits =
+            info(monoid).types.contains(type.dtype) && testing::can_be_combined(type.dtype);
         return fits ? together(CollectiveKind::AllReduce, x, monoid) : x;
       }
       case 5: {
@@ -216,8 +177,7 @@ TEST_P(RandomMeshes, AgreeWithTheInterpreterAndWithOneDevice) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     const std::vector<MeshAxis> axes = random_mesh(random);
-    const std::optional<Mesh> found = on_gpus() ? gpu_mesh(axes) : testing::cpu_mesh(axes);
-    ASSERT_TRUE(found || !test::fake_cuda()) << CudaSystem::get().missing();
+    const std::optional<Mesh> found = testing::mesh_of(axes);
     if (!found) continue;
     const Mesh& mesh = *found;
     const fuzz::GraphOptions small{.max_nodes = 16, .max_elements = 256, .max_products = 1 << 12};
@@ -225,16 +185,10 @@ TEST_P(RandomMeshes, AgreeWithTheInterpreterAndWithOneDevice) {
         with_sums(with_collectives(fuzz::random_graph(seed, small), axes, random), axes, random);
     ASSERT_EQ(to_text(parse_graph(to_text(graph), "text")), to_text(graph));
     const auto inputs = random_inputs_of(graph, axes, seed);
-    if (on_gpus()) {
-      const Program program = compiled_for_gpus(graph, mesh);
-      EXPECT_TRUE(testing::agrees(mesh, graph, inputs, &program));
-      if (!test::fake_cuda()) continue;
-      EXPECT_THAT(test::fake_cuda()->misuse, ::testing::IsEmpty());
-      test::fake_cuda()->misuse.clear();
-      continue;
-    }
-    EXPECT_TRUE(testing::agrees(mesh, graph, inputs));
-    if (seed % 8 != 0) continue;
+    const Program program = testing::compiled_for(graph, mesh);
+    EXPECT_TRUE(testing::agrees(mesh, graph, inputs, &program));
+    testing::expect_no_misuse();
+    if (testing::on_gpus() || seed % 8 != 0) continue;
     // The graph of all devices on one of them.
     const AllShards all = all_shards(graph, axes);
     std::vector<Array> arguments;
@@ -249,18 +203,55 @@ TEST_P(RandomMeshes, AgreeWithTheInterpreterAndWithOneDevice) {
     const CheckResult result = check_outputs(all.graph, inputs_of(all, inputs), got);
     EXPECT_TRUE(result.ok) << result.summary();
   }
-  if (on_gpus() && test::fake_cuda()) {
-    // It has done something.
-    test::FakeCuda& fake = *test::fake_cuda();
-    EXPECT_GT(fake.executed.size(), kGraphsATest);
-    const auto is_collective = [](const auto& call) { return call.first.starts_with("nccl "); };
-    EXPECT_GT(std::ranges::count_if(fake.calls, is_collective), 3);
-    fake.reset();
-  }
+  testing::expect_work_of_fake(kGraphsATest);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomMeshes,
                          ::testing::Range<uint64_t>(0, graph_count(), kGraphsATest));
+
+// The same program over the same mesh, several times: large enough that NCCL divides it, with a
+// bucket of members whose sums depend on their order, and in 16 bits.
+TEST(RepeatedMeshes, GiveTheSameBits) {
+  for (const int64_t devices : {2, 4, 8}) {
+    const std::optional<Mesh> mesh = testing::mesh_of({{"data", devices}});
+    if (!mesh) continue;
+    const Graph graph = testing::parse(
+        fmt::format("mesh data: {}\n"
+                    "graph @g(%x: f32[40000] varying [data], %y: bf16[40000] varying [data]) {{\n"
+                    "  %a = all_reduce sum %x {{over: data}} : f32[40000]\n"
+                    "  %n = neg %x : f32[40000]\n"
+                    "  %b = all_reduce prod %n {{over: data}} : f32[40000]\n"
+                    "  %c = all_reduce sum %y {{over: data}} : bf16[40000]\n"
+                    "  %d = reduce_scatter sum %y {{over: data}} : bf16[{}]\n"
+                    "  return %a as \"a\", %b as \"b\", %c as \"c\", %d as \"d\"\n"
+                    "}}\n",
+                    devices, 40000 / devices));
+    std::vector<std::vector<HostTensor>> inputs;
+    for (int64_t device = 0; device < devices; ++device) {
+      std::mt19937_64 random(static_cast<uint64_t>(device));
+      std::normal_distribution<double> normal;
+      std::vector<HostTensor>& own = inputs.emplace_back();
+      for (const DType dtype : {DType::F32, DType::BF16}) {
+        HostTensor& x = own.emplace_back(dtype, std::vector<int64_t>{40000});
+        for (int64_t i = 0; i < x.numel(); ++i) x.set_double(i, normal(random));
+      }
+    }
+    const Program program = testing::compiled_for(graph, *mesh);
+    EXPECT_TRUE(testing::agrees(*mesh, graph, inputs, &program));
+    const auto first = testing::run_program(*mesh, program, inputs);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      const auto again = testing::run_program(*mesh, program, inputs);
+      for (size_t device = 0; device < first.size(); ++device)
+        for (size_t o = 0; o < first[device].size(); ++o) {
+          const std::span<const std::byte> a(first[device][o].data(),
+                                             first[device][o].size_bytes()),
+              b(again[device][o].data(), again[device][o].size_bytes());
+          EXPECT_TRUE(std::ranges::equal(a, b)) << "output " << o << " on device " << device;
+        }
+    }
+    testing::expect_no_misuse();
+  }
+}
 
 }  // namespace
 }  // namespace braze

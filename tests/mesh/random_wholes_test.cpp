@@ -1,5 +1,6 @@
 // Random graphs of whole tensors, spread at random over meshes of 1 to 8 devices: all devices
-// together return what the graph says, interpreted, and for some of them on CPU devices.
+// together return what the graph says, interpreted, and for some of them on CPU devices. With
+// BRAZE_TEST_MESH=cuda those run on GPUs (gpus.h), and the others are left out.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 #include "ir/graph/build.h"
 #include "ir/graph/rewrite.h"
 #include "tests/fuzz/generator.h"
-#include "tests/mesh/run.h"
+#include "tests/mesh/gpus.h"
 #include "tests/mesh/whole.h"
 
 namespace braze {
@@ -65,6 +66,8 @@ class RandomWholes : public ::testing::TestWithParam<uint64_t> {};
 TEST_P(RandomWholes, AreWhatAllDevicesDo) {
   uint64_t with_collectives = 0;
   for (uint64_t seed = GetParam(); seed < GetParam() + kGraphsATest; ++seed) {
+    const bool runs = seed % kCompiled == 0;
+    if (testing::on_gpus() && !runs) continue;
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const std::vector<MeshAxis> axes = random_mesh(random);
@@ -92,13 +95,18 @@ TEST_P(RandomWholes, AreWhatAllDevicesDo) {
     with_collectives += !made->collectives.empty();
     const std::vector<HostTensor> inputs = fuzz::random_inputs(*graph, seed);
     EXPECT_TRUE(testing::is_as_whole(*graph, *made, axes, inputs));
-    if (seed % kCompiled == 0) {
+    if (runs && testing::can_be_combined(made->graph)) {
+      const std::optional<Mesh> mesh = testing::mesh_of(axes);
+      if (!mesh) continue;
       const auto shards = testing::shards_of(inputs, made->inputs, axes);
-      EXPECT_TRUE(testing::agrees(testing::cpu_mesh(axes), made->graph, shards));
+      const Program program = testing::compiled_for(made->graph, *mesh);
+      EXPECT_TRUE(testing::agrees(*mesh, made->graph, shards, &program));
+      testing::expect_no_misuse();
     }
     if (HasFailure()) return;
   }
-  EXPECT_GE(with_collectives, kGraphsATest / 5);
+  const uint64_t least = testing::on_gpus() ? 0 : kGraphsATest / 5;  // few are left there
+  EXPECT_GE(with_collectives, least);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomWholes, ::testing::Range<uint64_t>(0, kGraphs, kGraphsATest));

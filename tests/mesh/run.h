@@ -76,9 +76,14 @@ inline ::testing::AssertionResult agrees(const Mesh& mesh, const Graph& graph,
        compiled ? run_program(mesh, *compiled, inputs) : run_on(mesh, graph, inputs))
     for (HostTensor& value : device) got.push_back(std::move(value));
   const AllShards all = all_shards(graph, mesh.axes());
-  const CheckResult result = check_outputs(all.graph, inputs_of(all, inputs), got);
+  std::span<const NodeId> by_nccl;
+  if (mesh.devices()[0].kind() == DeviceKind::Cuda) by_nccl = all.combinations;
+  const CheckResult result =
+      check_outputs(all.graph, inputs_of(all, inputs), got, Precision::Standard, by_nccl);
   if (result.ok) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << result.summary() << "\n" << to_text(graph);
+  return ::testing::AssertionFailure() << "over " << mesh.to_string() << "\n"
+                                       << result.summary() << "\n"
+                                       << to_text(graph);
 }
 
 inline Graph parse(const std::string& text) {

@@ -1,6 +1,6 @@
 // Processes that run one program together: by MPI, with CPU devices, and by a folder, with GPUs of
-// the fake driver and its fake NCCL. Each test starts rank-program (program.cpp) in several
-// processes.
+// the fake driver and its fake NCCL, or with BRAZE_TEST_MESH=cuda with those of this machine. Each
+// test starts rank-program (program.cpp) in several processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -83,16 +83,29 @@ bool is_there(const std::string& program) {
 
 // ---- A folder, with GPUs ------------------------------------------------------------------------
 
+bool on_real_gpus() {
+  const char* text = std::getenv("BRAZE_TEST_MESH");
+  return text && std::string(text) == "cuda";
+}
+
+/// Whether processes can have so many GPUs together, each its own.
+bool has_gpus(int count) {
+  const std::string command =
+      std::string(BRAZE_TOOL) + " devices | grep -q '^  cuda:" + std::to_string(count - 1) + " '";
+  return !on_real_gpus() || std::system(command.c_str()) == 0;
+}
+
 class Folder : public testing::Test {
  protected:
   std::vector<Environment> environments(int count) const {
     std::vector<Environment> all;
     for (int rank = 0; rank < count; ++rank)
-      all.push_back({{"BRAZE_RANK", std::to_string(rank)},
-                     {"BRAZE_WORLD", std::to_string(count)},
-                     {"BRAZE_RENDEZVOUS", (folder_.path / ("run" + std::to_string(run_))).string()},
-                     {"BRAZE_CUDA_DRIVER", BRAZE_FAKE_CUDA},
-                     {"BRAZE_NCCL", BRAZE_FAKE_CUDA}});
+      all.push_back(
+          {{"BRAZE_RANK", std::to_string(rank)},
+           {"BRAZE_WORLD", std::to_string(count)},
+           {"BRAZE_RENDEZVOUS", (folder_.path / ("run" + std::to_string(run_))).string()}});
+    if (!on_real_gpus())
+      for (Environment& one : all) one["BRAZE_CUDA_DRIVER"] = one["BRAZE_NCCL"] = BRAZE_FAKE_CUDA;
     return all;
   }
   Outcome run(const std::string& scenario, const std::vector<Environment>& all,
@@ -142,6 +155,7 @@ TEST_F(Folder, LinksAreThoseOfTheFirstRank) {
 
 TEST_F(Folder, EveryCollectiveOfGpus) {
   for (const int count : {2, 4}) {
+    if (!has_gpus(count)) continue;
     ++run_;
     const Outcome out = run("collectives", count);
     EXPECT_EQ(out.status, std::vector<int>(static_cast<size_t>(count), 0)) << out.output;
@@ -149,6 +163,7 @@ TEST_F(Folder, EveryCollectiveOfGpus) {
 }
 
 TEST_F(Folder, SeveralGpusEach) {
+  if (!has_gpus(4)) GTEST_SKIP() << "fewer than four GPUs";
   const Outcome out = run("collectives", 2, {}, "2");
   EXPECT_EQ(out.status, (std::vector<int>{0, 0})) << out.output;
 }
@@ -170,11 +185,13 @@ void expect_checkpoints(const std::string& output, const std::filesystem::path& 
 }
 
 TEST_F(Folder, ResultsNeedNotBeRead) {
+  if (!has_gpus(3)) GTEST_SKIP() << "fewer than three GPUs";
   const Outcome out = run("unread", 3);
   EXPECT_EQ(out.status, std::vector<int>(3, 0)) << out.output;
 }
 
 TEST_F(Folder, CheckpointsHaveTheFilesOfAllRanks) {
+  if (!has_gpus(4)) GTEST_SKIP() << "fewer than four GPUs";
   const TemporaryFolder files;
   const Outcome out = run("checkpoint", 2, {{"CHECKPOINTS", files.path.string()}}, "2");
   EXPECT_EQ(out.status, (std::vector<int>{0, 0})) << out.output;
@@ -211,6 +228,7 @@ TEST_F(Folder, TimelinesOfAllRanksAreOneFile) {
 
 // How soon, the output says: within five seconds.
 TEST_F(Folder, AProcessThatDiesIsReported) {
+  if (!has_gpus(3)) GTEST_SKIP() << "fewer than three GPUs";
   const Outcome out = run("dies", 3);
   EXPECT_EQ(out.status, (std::vector<int>{3, -SIGKILL, 3})) << out.output;
   for (const char* rank : {"rank 0: ", "rank 2: "}) {
@@ -251,6 +269,7 @@ TEST_F(Folder, WhoIsVeryLateIsGivenUp) {
 
 // When it goes on, it hears that the others have given it up.
 TEST_F(Folder, WhoIsStoppedIsGivenUp) {
+  if (!has_gpus(3)) GTEST_SKIP() << "fewer than three GPUs";
   const TemporaryFolder stops;
   const Outcome out =
       run("stops", 3,

@@ -134,6 +134,7 @@ class Transcripts : public testing::TestWithParam<fs::path> {
                              "BRAZE_CACHE_SIGN_KEY", "BRAZE_TRUST_KEYS"})
       unsetenv(name);
     setenv("BRAZE_CUDA_DRIVER", "none", 1);
+    setenv("FAKE_CUDA", BRAZE_FAKE_CUDA, 1);  // a driver of two GPUs, and an NCCL
     const std::string path = fs::path(BRAZE_TOOL).parent_path().string();
     setenv("PATH", (path + ":" + std::getenv("PATH")).c_str(), 1);
   }

@@ -49,14 +49,9 @@ OpenedNccl find_nccl() {
   // variable.
   setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
   if (const auto given = read_env(kEnvNccl)) return open_nccl(*given);
-  if (void* const handle = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL))
-    return from_handle(handle, kLibrary);
-  for (const std::string& file : nccl_in_site_packages())
-    if (OpenedNccl opened = open_nccl(file); opened.api) return opened;
-  return missing(
-      fmt::format("{} is neither in this process nor in the library path nor in Python's "
-                  "site-packages; `pip install nvidia-nccl-cu12` has it, and {} names its file",
-                  kLibrary, kEnvNccl.name));
+  std::vector<std::string> libraries = nccl_in_site_packages();
+  libraries.insert(libraries.begin(), kLibrary);
+  return open_first_nccl(libraries);
 }
 
 }  // namespace
@@ -65,6 +60,22 @@ OpenedNccl open_nccl(const std::string& library) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) return missing(fmt::format("NCCL cannot be opened: {}", dlerror()));
   return from_handle(handle, library);
+}
+
+OpenedNccl open_first_nccl(std::span<const std::string> libraries) {
+  std::string refused;  // those that are there and cannot be used
+  for (const std::string& library : libraries) {
+    void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!handle) continue;
+    OpenedNccl opened = from_handle(handle, library);
+    if (opened.api) return opened;
+    dlclose(handle);
+    refused += fmt::format("{}; ", opened.missing);
+  }
+  return missing(
+      fmt::format("{}no {} that can be used is in this process, in the library path or in Python's "
+                  "site-packages; `pip install nvidia-nccl-cu12` has one, and {} names its file",
+                  refused, kLibrary, kEnvNccl.name));
 }
 
 const OpenedNccl& nccl() {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ struct OpenedNccl {
 
 /// Opens the library in this file.
 OpenedNccl open_nccl(const std::string& library);
+/// Opens the first of these libraries that can be used. An older one, or something else, is passed
+/// over.
+OpenedNccl open_first_nccl(std::span<const std::string> libraries);
 /// The library of this process, opened at first use and never closed.
 const OpenedNccl& nccl();
 /// The text of a version, such as "2.28.9".

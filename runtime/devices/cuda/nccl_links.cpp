@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,6 +13,7 @@
 #include <utility>
 
 #include "ir/graph/shards.h"
+#include "ir/support/fork.h"
 #include "ir/support/text.h"
 #include "runtime/devices/cuda/cuda_driver.h"
 #include "runtime/devices/cuda/nccl.h"
@@ -43,47 +47,72 @@ void check(ncclResult_t result, std::string_view what) {
   if (result != ncclSuccess) fail_nccl(fmt::format("{} fails: {}", what, result_text(result)));
 }
 
-/// The communicators of one group along one axis, one for each device.
-struct GroupComms {
-  std::vector<int64_t> members;   // devices of the mesh
-  std::vector<ncclComm_t> comms;  // null for devices of other processes
+/// Whether the process ends, so that NCCL may have been shut down. `note_nccl` was called before.
+std::atomic<bool> is_ending{false};
+
+/// Must be called when NCCL is open, so that what it does at the end of the process comes later.
+void note_nccl() {
+  static const int registered = std::atexit([] { is_ending = true; });
+  static_cast<void>(registered);
+}
+
+/// The queue of a GPU's collectives, of all meshes. One queue keeps the collectives of different
+/// communicators in the order in which they were submitted, which is the same on all GPUs.
+struct LinkQueue {
+  explicit LinkQueue(CudaDriver& of) : driver(of), stream(of.make_stream(std::nullopt)) {}
+
+  CudaDriver& driver;
+  const StreamRef stream;
 };
 
-/// The communicators of a mesh. They live until one part of a call fails. A kernel that waits for
-/// that part would wait for ever, so all communicators are then aborted, and the next call makes
-/// new ones. They are not destroyed at the end of the process, because NCCL may have been shut down
-/// before.
-class Communicators {
+LinkQueue& queue_of(const Device& device) {
+  static auto& all = *new std::map<int, std::unique_ptr<LinkQueue>>;
+  std::unique_ptr<LinkQueue>& queue = all[device.index()];
+  if (!queue)
+    queue = std::make_unique<LinkQueue>(static_cast<CudaDriver&>(Registry::get().driver(device)));
+  return *queue;
+}
+
+/// Waits until the GPU has passed the fence. Returns false if it is lost.
+bool passes(const std::shared_ptr<Fence>& fence) noexcept {
+  try {
+    if (fence) fence->wait();
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+/// The communicators of one group of GPUs, one for each of them that belongs to this process. All
+/// meshes with this group share them. They live until a part of a call fails: a kernel that waits
+/// for that part would wait for ever, so they are aborted, and the next call makes new ones.
+class GroupComms {
  public:
-  Communicators(std::span<const MeshAxis> mesh, std::span<const Device> devices, Ranks* ranks) {
-    // All ranks make the communicators of a mesh in the same call, so they count them in the same
-    // way.
-    static uint64_t made = 0;
-    if (ranks) ++made;
-    for (size_t k = 0; k < mesh.size(); ++k) {
-      const MeshAxis& axis = mesh[k];
-      std::vector<GroupComms>& groups = by_axis_.emplace_back();
-      for (int64_t device = 0; device < static_cast<int64_t>(devices.size()); ++device) {
-        GroupComms group{group_of(mesh, axis.name, device), {}};
-        if (group.members[0] != device) continue;
-        group.comms.resize(group.members.size());
-        if (ranks)
-          join(group, devices, *ranks, fmt::format("nccl-{}-{}-{}", made, k, device), axis.name);
-        else
-          make(group, devices, axis.name);
-        groups.push_back(std::move(group));
-      }
-    }
+  GroupComms(size_t count, Ranks* ranks)
+      : ranks_(ranks), comms_(count), last_(count), settled_(count) {}
+  GroupComms(const GroupComms&) = delete;
+  GroupComms& operator=(const GroupComms&) = delete;
+  /// They are freed with the last mesh that has the group.
+  ~GroupComms() {
+    if (aborted_ || is_ending || is_forked()) return;
+    bool lost = false;
+    for (const auto& fence : last_) lost = !passes(fence) || lost;
+    const NcclApi& api = *nccl().api;
+    for (const ncclComm_t comm : comms_)
+      if (comm) lost ? api.comm_abort(comm) : api.comm_destroy(comm);
   }
 
-  /// The group of a device along an axis, and its place in the group.
-  std::pair<const GroupComms*, size_t> seat(size_t axis, int64_t device) const {
-    for (const GroupComms& group : by_axis_[axis]) {
-      const auto found = std::ranges::find(group.members, device);
-      if (found != group.members.end())
-        return {&group, static_cast<size_t>(found - group.members.begin())};
-    }
-    return {};
+  /// That of a device, by its place in the group.
+  ncclComm_t operator[](size_t place) const { return comms_[place]; }
+  size_t size() const { return comms_.size(); }
+
+  /// Begins a call: all parts of the calls before have been submitted, or have given up.
+  void settle() {
+    if (!ranks_) settled_ = last_;
+  }
+  /// Notes the point in a device's queue after its last collective so far.
+  void note(size_t place, const std::shared_ptr<Fence>& fence) {
+    if (!ranks_) last_[place] = fence;
   }
 
   /// Frees the communicators, even while other threads wait in one of their calls, which then
@@ -91,58 +120,56 @@ class Communicators {
   void abort(const CapturedError& why) noexcept {
     const std::lock_guard lock(mutex_);
     if (aborted_) return;
-    aborted_ = true;
+    // In one process, all parts of earlier calls are in the queues, so they end. Their results stay
+    // valid. Between processes, a verdict tells their readers.
+    if (!ranks_)
+      for (const auto& fence : settled_) passes(fence);
     why_ = why;
-    for (const auto& groups : by_axis_)
-      for (const GroupComms& group : groups)
-        for (const ncclComm_t comm : group.comms)
-          if (comm) nccl().api->comm_abort(comm);
+    aborted_ = true;
+    for (const ncclComm_t comm : comms_)
+      if (comm) nccl().api->comm_abort(comm);
   }
-  bool aborted() {
-    const std::lock_guard lock(mutex_);
-    return aborted_;
-  }
+  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
   /// Throws the reason if the communicators were aborted, so that they must not be called any more.
-  void refuse_if_aborted() {
-    const std::lock_guard lock(mutex_);
-    if (aborted_) why_.rethrow();
+  void refuse_if_aborted() const {
+    if (aborted()) why_.rethrow();
   }
   /// Throws if NCCL has found a failure of devices of other processes.
   void refuse_if_broken() {
     const std::lock_guard lock(mutex_);
     if (aborted_) return;
-    for (const auto& groups : by_axis_)
-      for (const GroupComms& group : groups)
-        for (const ncclComm_t comm : group.comms) {
-          ncclResult_t found = ncclSuccess;
-          if (!comm || nccl().api->comm_get_async_error(comm, &found) != ncclSuccess) continue;
-          if (found != ncclSuccess && found != ncclInProgress)
-            fail_nccl(fmt::format("a GPU of another process has failed, or is out of reach: {}",
-                                  result_text(found)));
-        }
+    for (const ncclComm_t comm : comms_) {
+      ncclResult_t found = ncclSuccess;
+      if (!comm || nccl().api->comm_get_async_error(comm, &found) != ncclSuccess) continue;
+      if (found != ncclSuccess && found != ncclInProgress)
+        fail_nccl(fmt::format("a GPU of another process has failed, or is out of reach: {}",
+                              result_text(found)));
+    }
   }
 
- private:
   /// Makes the communicators of a group whose devices all belong to this process.
-  static void make(GroupComms& group, std::span<const Device> devices, const std::string& axis) {
+  void make(std::span<const int64_t> members, std::span<const Device> devices,
+            const std::string& axis) {
     std::vector<int> indices;
-    for (const int64_t member : group.members)
+    for (const int64_t member : members) {
       indices.push_back(devices[static_cast<size_t>(member)].index());
-    check(nccl().api->comm_init_all(group.comms.data(), static_cast<int>(indices.size()),
-                                    indices.data()),
+    }
+    std::vector<ncclComm_t> made(indices.size());
+    check(nccl().api->comm_init_all(made.data(), static_cast<int>(indices.size()), indices.data()),
           fmt::format("connecting {} GPUs along {}", indices.size(), axis));
+    comms_ = made;
   }
 
   /// Makes those of a group of several processes. The process of the group's first device publishes
   /// the id of the group under `name`. Throws if the ranks fail meanwhile.
-  static void join(GroupComms& group, std::span<const Device> devices, Ranks& ranks,
-                   const std::string& name, const std::string& axis) {
+  void join(std::span<const int64_t> members, std::span<const Device> devices,
+            const std::string& name, const std::string& axis) {
     const NcclApi& api = *nccl().api;
-    const int64_t share = static_cast<int64_t>(devices.size()) / ranks.count();
+    const int64_t share = static_cast<int64_t>(devices.size()) / ranks_->count();
     const auto rank_of = [&](int64_t device) { return static_cast<int>(device / share); };
-    const auto is_here = [&](int64_t device) { return rank_of(device) == ranks.rank(); };
-    if (std::ranges::none_of(group.members, is_here)) return;
-    const std::string text = ranks.share(name, rank_of(group.members[0]), [&] {
+    const auto is_here = [&](int64_t device) { return rank_of(device) == ranks_->rank(); };
+    if (std::ranges::none_of(members, is_here)) return;
+    const std::string text = ranks_->share(name, rank_of(members[0]), [&] {
       ncclUniqueId made{};
       check(api.get_unique_id(&made), "making the id of a group");
       return std::string(made.internal, sizeof made.internal);
@@ -150,13 +177,13 @@ class Communicators {
     ncclUniqueId id{};
     std::copy_n(text.data(), std::min(text.size(), sizeof id.internal), id.internal);
     const std::string what = fmt::format("connecting {} GPUs along {} of {} processes",
-                                         group.members.size(), axis, ranks.count());
+                                         members.size(), axis, ranks_->count());
     const auto joining = std::make_shared<Joining>();
-    joining->comms.resize(group.members.size());
+    joining->comms.resize(members.size());
     std::vector<std::pair<size_t, Device>> here;  // place and device
-    for (size_t place = 0; place < group.members.size(); ++place)
-      if (is_here(group.members[place]))
-        here.emplace_back(place, devices[static_cast<size_t>(group.members[place])]);
+    for (size_t place = 0; place < members.size(); ++place)
+      if (is_here(members[place]))
+        here.emplace_back(place, devices[static_cast<size_t>(members[place])]);
     run_aside([joining, here, id, what] {
       try {
         connect(joining->comms, here, id, what);
@@ -168,7 +195,7 @@ class Communicators {
       if (joining->left) joining->abort();
     });
     try {
-      while (!joining->is_done()) ranks.pause(std::chrono::milliseconds(1));
+      while (!joining->is_done()) ranks_->pause(std::chrono::milliseconds(1));
     } catch (...) {
       const std::lock_guard lock(joining->mutex);
       joining->left = true;
@@ -176,9 +203,10 @@ class Communicators {
       throw;
     }
     joining->error.rethrow();
-    group.comms = joining->comms;
+    comms_ = joining->comms;
   }
 
+ private:
   /// What a thread that connects GPUs of several processes shares with the one that waits for it.
   /// NCCL waits without a bound for all of them, so if one of the processes fails, nobody waits for
   /// this thread any more.
@@ -222,10 +250,92 @@ class Communicators {
     check(api.group_end(), what);
   }
 
-  std::vector<std::vector<GroupComms>> by_axis_;  // of the mesh
+  Ranks* const ranks_;             // null: all GPUs belong to this process
+  std::vector<ncclComm_t> comms_;  // by place; null for devices of other processes
+  // If all devices belong to this process, by place: after the collectives so far, and after those
+  // of calls before the present one.
+  std::vector<std::shared_ptr<Fence>> last_, settled_;
   std::mutex mutex_;
-  bool aborted_ = false;
-  CapturedError why_;
+  std::atomic<bool> aborted_{false};
+  CapturedError why_;  // set before `aborted_`
+};
+
+/// The communicators of a mesh, with a group for each device along each axis.
+class Communicators {
+ public:
+  Communicators(std::span<const MeshAxis> mesh, std::span<const Device> devices, Ranks* ranks) {
+    note_nccl();
+    // All ranks make the communicators of a mesh in the same call, so they count them in the same
+    // way.
+    static uint64_t made = 0;
+    if (ranks) ++made;
+    for (size_t k = 0; k < mesh.size(); ++k) {
+      std::vector<Seat>& seats = by_axis_.emplace_back(devices.size());
+      for (int64_t device = 0; device < static_cast<int64_t>(devices.size()); ++device) {
+        const std::vector<int64_t> members = group_of(mesh, mesh[k].name, device);
+        if (members[0] != device) continue;
+        groups_.push_back(group(members, devices, ranks,
+                                fmt::format("nccl-{}-{}-{}", made, k, device), mesh[k].name));
+        for (size_t place = 0; place < members.size(); ++place)
+          seats[static_cast<size_t>(members[place])] = {groups_.back().get(), place};
+      }
+    }
+  }
+
+  struct Seat {
+    GroupComms* group = nullptr;
+    size_t place = 0;
+    ncclComm_t comm() const { return (*group)[place]; }
+    size_t count() const { return group->size(); }
+  };
+  /// Of a device, in its group along an axis of the mesh.
+  const Seat& seat(size_t axis, size_t device) const { return by_axis_[axis][device]; }
+
+  void abort(const CapturedError& why) noexcept {
+    for (const auto& group : groups_) group->abort(why);
+  }
+  void settle() {
+    for (const auto& group : groups_) group->settle();
+  }
+  bool aborted() const {
+    return std::ranges::any_of(groups_, [](const auto& group) { return group->aborted(); });
+  }
+  void refuse_if_aborted() const {
+    for (const auto& group : groups_) group->refuse_if_aborted();
+  }
+  void refuse_if_broken() const {
+    for (const auto& group : groups_) group->refuse_if_broken();
+  }
+
+ private:
+  /// The communicators of a group, which may be known from another mesh.
+  static std::shared_ptr<GroupComms> group(std::span<const int64_t> members,
+                                           std::span<const Device> devices, Ranks* ranks,
+                                           const std::string& name, const std::string& axis) {
+    // By the GPUs of this process. Over several processes, by the places among all devices, which
+    // mean the same everywhere if each process has the same number of them.
+    static auto& known = *new std::map<std::string, std::weak_ptr<GroupComms>>;
+    // A process cannot know when another drops its last mesh with a group, so those of several
+    // processes are kept.
+    static auto& kept = *new std::vector<std::shared_ptr<GroupComms>>;
+    std::string key = ranks ? fmt::format("{} places:", devices.size()) : "devices:";
+    for (const int64_t member : members)
+      key += fmt::format(" {}", ranks ? member : devices[static_cast<size_t>(member)].index());
+    std::erase_if(known, [](const auto& one) { return one.second.expired(); });
+    if (const auto found = known[key].lock(); found && !found->aborted()) return found;
+    auto made = std::make_shared<GroupComms>(members.size(), ranks);
+    if (ranks) {
+      made->join(members, devices, name, axis);
+      kept.push_back(made);
+    } else {
+      made->make(members, devices, axis);
+    }
+    known[key] = made;
+    return made;
+  }
+
+  std::vector<std::shared_ptr<GroupComms>> groups_;
+  std::vector<std::vector<Seat>> by_axis_;  // by device
 };
 
 /// Confirms that the communicators were not aborted before the end.
@@ -313,31 +423,30 @@ class Group {
 /// makes the operand, and runs at the same time as later work.
 class NcclPart : public Together {
  public:
-  struct Seat {
-    ncclComm_t comm = nullptr;
-    size_t place = 0, count = 1;
-  };
-  NcclPart(std::shared_ptr<Communicators> comms, CudaDriver& driver, StreamRef queue,
-           std::vector<Seat> seats, Ranks* ranks)
-      : comms_(std::move(comms)),
-        driver_(driver),
-        queue_(std::move(queue)),
-        seats_(std::move(seats)),
-        ranks_(ranks) {}
+  using Seat = Communicators::Seat;
+  NcclPart(std::shared_ptr<Communicators> comms, LinkQueue& queue, std::vector<Seat> seats,
+           Ranks* ranks)
+      : comms_(std::move(comms)), queue_(queue), seats_(std::move(seats)), ranks_(ranks) {}
+
+  void submit(const std::function<void()>& body) override {
+    const CudaContext::Scope scope(queue_.driver.context());
+    body();
+  }
 
   std::shared_ptr<Fence> run(std::span<const CollectiveArguments> bunch) override {
     uint64_t bytes = 0;
     for (const CollectiveArguments& a : bunch) bytes += a.count * size_of(a.dtype);
     if (bytes == 0) return nullptr;
     comms_->refuse_if_aborted();
-    driver_.wait_for(queue_.get(), *driver_.fence(nullptr));
-    const auto stream = static_cast<CUstream>(queue_->native());
+    CudaDriver& driver = queue_.driver;
+    DeviceStream* const stream = queue_.stream.get();
+    driver.wait_for(stream, *driver.fence(nullptr));
     try {
-      const DeviceSpan span(driver_, Lane::Together, name(bunch[0].what.kind), bytes,
-                            [&] { return driver_.start_stopwatch(queue_.get()); });
+      const DeviceSpan span(driver, Lane::Together, name(bunch[0].what.kind), bytes,
+                            [&] { return driver.start_stopwatch(stream); });
       Group group(bunch.size() > 1);
       for (const CollectiveArguments& a : bunch)
-        if (a.count > 0) issue(a, seats_[a.what.axis], stream);
+        if (a.count > 0) issue(a, seats_[a.what.axis], static_cast<CUstream>(stream->native()));
       group.end();
     } catch (...) {
       // Another part may have failed at the same time and freed the communicators. Then its error
@@ -345,7 +454,10 @@ class NcclPart : public Together {
       comms_->refuse_if_aborted();
       throw;
     }
-    return driver_.fence(queue_.get());
+    auto fence = driver.fence(stream);
+    const Seat& seat = seats_[bunch[0].what.axis];
+    seat.group->note(seat.place, fence);
+    return fence;
   }
 
   std::shared_ptr<Verdict> verdict() override {
@@ -362,30 +474,31 @@ class NcclPart : public Together {
  private:
   static void issue(const CollectiveArguments& a, const Seat& seat, CUstream stream) {
     const NcclApi& api = *nccl().api;
-    const size_t bytes = a.count * size_of(a.dtype), n = seat.count;
+    const size_t bytes = a.count * size_of(a.dtype), n = seat.count();
+    const ncclComm_t comm = seat.comm();
     const auto what = name(a.what.kind);
     switch (a.what.kind) {
       case CollectiveKind::AllReduce:
         return check(api.all_reduce(a.from, a.to, a.count, type_for_sums(a.dtype),
-                                    op_for(a.what.monoid), seat.comm, stream),
+                                    op_for(a.what.monoid), comm, stream),
                      what);
       case CollectiveKind::ReduceScatter:
         return check(api.reduce_scatter(a.from, a.to, a.count / n, type_for_sums(a.dtype),
-                                        op_for(a.what.monoid), seat.comm, stream),
+                                        op_for(a.what.monoid), comm, stream),
                      what);
       case CollectiveKind::AllGather:
-        return check(api.all_gather(a.from, a.to, bytes, ncclInt8, seat.comm, stream), what);
+        return check(api.all_gather(a.from, a.to, bytes, ncclInt8, comm, stream), what);
       case CollectiveKind::BroadcastOver:
         return check(api.broadcast(a.from, a.to, bytes, ncclInt8, static_cast<int>(a.what.offset),
-                                   seat.comm, stream),
+                                   comm, stream),
                      what);
       case CollectiveKind::Permute: {
         const auto shift = static_cast<size_t>(a.what.offset);
         check(api.group_start(), what);
         const auto to = static_cast<int>((seat.place + shift) % n);
         const auto from = static_cast<int>((seat.place + n - shift) % n);
-        check(api.send(a.from, bytes, ncclInt8, to, seat.comm, stream), what);
-        check(api.recv(a.to, bytes, ncclInt8, from, seat.comm, stream), what);
+        check(api.send(a.from, bytes, ncclInt8, to, comm, stream), what);
+        check(api.recv(a.to, bytes, ncclInt8, from, comm, stream), what);
         return check(api.group_end(), what);
       }
       case CollectiveKind::AllToAll: {
@@ -393,8 +506,8 @@ class NcclPart : public Together {
         check(api.group_start(), what);
         for (size_t k = 0; k < n; ++k) {
           const auto peer = static_cast<int>(k);
-          check(api.send(a.from + k * block, block, ncclInt8, peer, seat.comm, stream), what);
-          check(api.recv(a.to + k * block, block, ncclInt8, peer, seat.comm, stream), what);
+          check(api.send(a.from + k * block, block, ncclInt8, peer, comm, stream), what);
+          check(api.recv(a.to + k * block, block, ncclInt8, peer, comm, stream), what);
         }
         return check(api.group_end(), what);
       }
@@ -402,8 +515,7 @@ class NcclPart : public Together {
   }
 
   const std::shared_ptr<Communicators> comms_;
-  CudaDriver& driver_;
-  const StreamRef queue_;
+  LinkQueue& queue_;
   const std::vector<Seat> seats_;  // along each of the program's axes
   Ranks* const ranks_;             // null: all GPUs belong to this process
 };
@@ -411,31 +523,31 @@ class NcclPart : public Together {
 class NcclLinks : public DeviceLinks {
  public:
   NcclLinks(std::span<const MeshAxis> mesh, std::span<const Device> devices, Ranks* ranks)
-      : mesh_(mesh.begin(), mesh.end()),
-        devices_(devices.begin(), devices.end()),
-        ranks_(ranks),
-        queues_(devices.size()) {}
+      : mesh_(mesh.begin(), mesh.end()), devices_(devices.begin(), devices.end()), ranks_(ranks) {
+    for (size_t device = 0; device < devices_.size(); ++device)
+      queues_.push_back(is_here(device) ? &queue_of(devices_[device]) : nullptr);
+  }
   ~NcclLinks() override {
     if (watched_) ranks_->forget(*watched_);
   }
 
   std::vector<std::shared_ptr<Together>> begin(std::span<const MeshAxis> axes) override {
-    const std::lock_guard lock(mutex_);
     if (!axes.empty() && (!comms_ || comms_->aborted())) connect();
+    if (comms_) comms_->settle();
+    for (const auto& [of, parts] : parts_)
+      if (std::ranges::equal(of, axes)) return parts;
     std::vector<std::shared_ptr<Together>> parts(devices_.size());
     for (size_t device = 0; device < devices_.size(); ++device) {
-      if (!is_here(device)) continue;
+      if (!queues_[device]) continue;
       std::vector<NcclPart::Seat> seats;
       for (const MeshAxis& axis : axes) {
         const auto k = static_cast<size_t>(std::ranges::find(mesh_, axis) - mesh_.begin());
-        const auto [group, place] = comms_->seat(k, static_cast<int64_t>(device));
-        seats.push_back({group->comms[place], place, group->comms.size()});
+        seats.push_back(comms_->seat(k, device));
       }
-      auto& driver = static_cast<CudaDriver&>(Registry::get().driver(devices_[device]));
-      if (!queues_[device]) queues_[device] = driver.make_stream(std::nullopt);
       parts[device] =
-          std::make_shared<NcclPart>(comms_, driver, queues_[device], std::move(seats), ranks_);
+          std::make_shared<NcclPart>(comms_, *queues_[device], std::move(seats), ranks_);
     }
+    parts_.emplace_back(std::vector<MeshAxis>(axes.begin(), axes.end()), parts);
     return parts;
   }
 
@@ -447,6 +559,8 @@ class NcclLinks : public DeviceLinks {
   }
 
   void connect() {
+    parts_.clear();
+    comms_.reset();
     comms_ = std::make_shared<Communicators>(mesh_, devices_, ranks_);
     if (!ranks_ || watched_) return;
     watched_ =
@@ -462,10 +576,11 @@ class NcclLinks : public DeviceLinks {
 
   const std::vector<MeshAxis> mesh_;
   const std::vector<Device> devices_;
-  Ranks* const ranks_;  // null: all GPUs belong to this process
-  std::mutex mutex_;
-  std::vector<StreamRef> queues_;  // of each device's collectives
+  Ranks* const ranks_;              // null: all GPUs belong to this process
+  std::vector<LinkQueue*> queues_;  // by device; null for those of other processes
   std::shared_ptr<Communicators> comms_;
+  // The parts of calls, by the axes of their programs.
+  std::vector<std::pair<std::vector<MeshAxis>, std::vector<std::shared_ptr<Together>>>> parts_;
   std::optional<Ranks::Handle> watched_;
 };
 

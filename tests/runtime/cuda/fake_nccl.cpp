@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -21,7 +20,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -110,43 +108,44 @@ struct BFloat16 {
   }
 };
 
-// NCCL leaves open which of two zeros, and whether a NaN or a number; this is one of its answers.
+// NCCL's answer where it has a choice: a number and not a NaN.
 template <class T>
 bool is_greater(T a, T b) {
-  if constexpr (std::is_floating_point_v<T>) {
-    if (a != a || b != b) return a != a;
-    if (a == 0 && b == 0) return !std::signbit(a) && std::signbit(b);
-  }
-  return a > b;
+  return b != b || a > b;
 }
 template <class T>
 bool is_less(T a, T b) {
-  if constexpr (std::is_floating_point_v<T>) {
-    if (a != a || b != b) return a != a;
-    if (a == 0 && b == 0) return std::signbit(a) && !std::signbit(b);
-  }
-  return a < b;
+  return b != b || a < b;
 }
 
-template <class T, class Total = T>
+// As in NCCL's rings, each block begins with another device, and every partial result is rounded.
+// The operands are computed with as `Wide`: 16-bit floats as f32, signed numbers so that they wrap.
+template <class T, class Wide = T>
 void combine(const std::vector<Operation>& parts, size_t begin, size_t count,
              std::vector<char>& to) {
+  constexpr size_t kBlock = 8;
+  const size_t n = parts.size();
   to.resize(count * sizeof(T));
-  for (size_t i = 0; i < count; ++i) {
-    Total total{};
-    for (size_t k = 0; k < parts.size(); ++k) {
-      const auto x = static_cast<Total>(static_cast<const T*>(parts[k].from)[begin + i]);
-      if (k == 0)
-        total = x;
-      else if (parts[0].op == ncclSum)
-        total = static_cast<Total>(total + x);
-      else if (parts[0].op == ncclProd)
-        total = static_cast<Total>(total * x);
-      else if (parts[0].op == ncclMax ? is_greater(x, total) : is_less(x, total))
-        total = x;
+  for (size_t block = 0, end = 0; block < count; block = end) {
+    end = std::min(count, block + kBlock - (begin + block) % kBlock);
+    const size_t first = (begin + block) / kBlock % n;
+    for (size_t i = block; i < end; ++i) {
+      T total{};
+      for (size_t k = 0; k < n; ++k) {
+        const size_t part = first + k < n ? first + k : first + k - n;
+        const T element = static_cast<const T*>(parts[part].from)[begin + i];
+        const auto x = static_cast<Wide>(element), so_far = static_cast<Wide>(total);
+        if (k == 0)
+          total = element;
+        else if (parts[0].op == ncclSum)
+          total = static_cast<T>(so_far + x);
+        else if (parts[0].op == ncclProd)
+          total = static_cast<T>(so_far * x);
+        else if (parts[0].op == ncclMax ? is_greater(x, so_far) : is_less(x, so_far))
+          total = element;
+      }
+      std::memcpy(to.data() + i * sizeof(T), &total, sizeof(T));
     }
-    const auto rounded = static_cast<T>(total);
-    std::memcpy(to.data() + i * sizeof(T), &rounded, sizeof(T));
   }
 }
 
@@ -171,7 +170,6 @@ std::vector<char> combined(const std::vector<Operation>& parts, size_t begin, si
     case ncclUint8:
       combine<uint8_t>(parts, begin, count, out);
       break;
-    // Sums and products of signed numbers wrap.
     case ncclInt32:
       combine<int32_t, int64_t>(parts, begin, count, out);
       break;
@@ -464,6 +462,17 @@ EXPORTED ncclCommAbort(ncclComm_t comm) {
   static auto& kept = *new std::vector<ncclComm_t>();
   kept.push_back(comm);
   comm->world->aborted = true;
+  return ncclSuccess;
+}
+
+// Between processes, what others have done is not known here.
+EXPORTED ncclCommDestroy(ncclComm_t comm) {
+  const FakeLock lock;
+  if (const auto failure = fake_nccl_failure("destroy")) return *failure;
+  for (const auto& [number, turn] : comm->world->turns)
+    if (!turn.done && turn.parts.contains(comm->rank))
+      fake_misuse("a communicator that is destroyed before its collectives end");
+  delete comm;
   return ncclSuccess;
 }
 

@@ -1,5 +1,6 @@
 // Two GPUs that work together through NCCL: real ones, or the fake driver and its fake NCCL, which
 // do everything as late as they may.
+#include <cstdlib>
 #include <thread>
 
 #include "ir/graph/shards.h"
@@ -49,13 +50,16 @@ class CudaMesh : public Cuda {
     return MeshExecutable::load(m.program, *mesh_);
   }
 
+  static Array argument_on(const Device& device, float first, int64_t count = kElements) {
+    Floats values = counting(count);
+    for (float& value : values) value += first;
+    return Array::from(values, {count}, device);
+  }
   std::vector<std::vector<Array>> arguments(float first, int64_t count = kElements) const {
     std::vector<std::vector<Array>> out;
-    for (size_t device = 0; device < 2; ++device) {
-      Floats values = counting(count);
-      for (float& value : values) value += first + 1000 * static_cast<float>(device);
-      out.push_back({Array::from(values, {count}, mesh_->devices()[device])});
-    }
+    for (size_t device = 0; device < 2; ++device)
+      out.push_back({argument_on(mesh_->devices()[device],
+                                 first + 1000 * static_cast<float>(device), count)});
     return out;
   }
 
@@ -294,6 +298,59 @@ TEST_F(CudaMesh, AFailureOnOneGpuIsTheCalls) {
   }
   // Who synchronizes with a GPU is told its first error once more; the next test is not.
   for (const char* gpu : {"cuda:0", "cuda:1"}) error_of([&] { synchronize(Device(gpu)); });
+}
+
+// A failing call aborts the communicators, but not what earlier calls have in the queues.
+TEST_F(CudaMesh, EarlierCallsOutliveAFailure) {
+  if (!fake_cuda()) GTEST_SKIP() << "only the fake NCCL fails when asked";
+  const MeshExecutable run = program({CollectiveKind::AllReduce});
+  const auto earlier = run.run(arguments(0));
+  fake_cuda()->failures["nccl all_reduce"] = {1, cuda::CUresult{3}, 1};
+  EXPECT_THAT(error_of([&] { run.run(arguments(0)); }), HasSubstr("ncclInternalError"));
+  fake_cuda()->failures.clear();
+  for (size_t device = 0; device < 2; ++device)
+    EXPECT_EQ(earlier[device][0].to_vector<float>()[5], 4 * 1010.f);
+  for (const char* gpu : {"cuda:0", "cuda:1"}) error_of([&] { synchronize(Device(gpu)); });
+}
+
+// Meshes with the same GPUs share communicators, which are freed with the last of the meshes, after
+// what is under way.
+TEST_F(CudaMesh, CommunicatorsAreFreedWithTheLastMesh) {
+  if (!fake_cuda()) GTEST_SKIP() << "only the fake NCCL counts its calls";
+  std::vector<std::vector<Array>> results;
+  const auto calls = [&](const char* name) { return fake_cuda()->calls[name]; };
+  fake_cuda()->reset();
+  {
+    const MeshExecutable first = program({CollectiveKind::AllReduce});
+    results = first.run(arguments(0));
+    EXPECT_EQ(calls("nccl init"), 1);
+    mesh_.emplace(std::vector<MeshAxis>{{"data", 2}}, std::vector<Device>{"cuda:0", "cuda:1"});
+    const MeshExecutable second = program({CollectiveKind::AllReduce});
+    const auto others = second.run(arguments(1));
+    EXPECT_EQ(others[1][0].to_vector<float>()[5], 4 * 1012.f);
+    EXPECT_EQ(calls("nccl init"), 1);
+    // Other GPUs, or the same in another order, are another group.
+    mesh_.emplace(std::vector<MeshAxis>{{"data", 2}}, std::vector<Device>{"cuda:1", "cuda:0"});
+    program({CollectiveKind::AllReduce}).run(arguments(1));
+    EXPECT_EQ(calls("nccl init"), 2);
+    mesh_.reset();
+    EXPECT_EQ(calls("nccl destroy"), 2);
+    results = first.run(
+        std::vector<std::vector<Array>>{{argument_on("cuda:0", 0)}, {argument_on("cuda:1", 1000)}});
+  }
+  EXPECT_EQ(calls("nccl destroy"), 4);
+  for (size_t device = 0; device < 2; ++device)
+    EXPECT_EQ(results[device][0].to_vector<float>()[5], 4 * 1010.f);
+  EXPECT_THAT(fake_cuda()->misuse, IsEmpty());
+}
+
+TEST(Nccl, AnUnusableOneIsPassedOver) {
+  const std::vector<std::string> none = {"libnothing.so.2", "libc.so.6"};
+  EXPECT_THAT(cuda::open_first_nccl(none).missing, HasSubstr("libc.so.6 is no NCCL; no libnccl"));
+  const char* const fake = std::getenv("BRAZE_NCCL");
+  if (!fake) GTEST_SKIP() << "no file that is known to be an NCCL";
+  const std::vector<std::string> libraries = {"libnothing.so.2", "libc.so.6", fake};
+  EXPECT_EQ(cuda::open_first_nccl(libraries).file, fake);
 }
 
 TEST(Nccl, SaysWhatIsMissing) {

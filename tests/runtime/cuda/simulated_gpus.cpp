@@ -1,5 +1,6 @@
 // simulated_gpus.cpp — a library to preload into a program that uses GPUs of the fake driver. All
 // graphs that the program compiles for them run on the simulator, which checks every access.
+// FAKE_GPUS is their number, if it is not two.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -16,6 +17,8 @@ namespace {
 struct Setup {
   Setup() {
     if (!braze::test::fake_cuda()) return;
+    if (const char* count = std::getenv("FAKE_GPUS"))
+      braze::test::fake_cuda()->devices = std::atoi(count);
     braze::test::simulate_on_fake();
     std::atexit([] {
       const auto& misuse = braze::test::fake_cuda()->misuse;
