@@ -10,6 +10,7 @@
 #include "compiler/fusion/recompute.h"
 #include "compiler/loops/rules/facts.h"
 #include "compiler/loops/steps/factors.h"
+#include "compiler/loops/steps/marks.h"
 #include "ir/support/text.h"
 #include "ir/target/features.h"
 
@@ -25,13 +26,14 @@ struct Work {
   double operations = 0;  // for all elements
   double products = 0;    // operations of dots on vector units
   double matrix_products =
-      0;                    // operations of dots on matrix units, as if their factors had 16 bits
-  double read = 0;          // bytes of tensors that are read; what is read again counts once
-  double written = 0;       // bytes of tensors that are written
-  double loaded = 0;        // bytes that all instances load
-  double lines = 0;         // bytes of the lines that the warps of a GPU load
-  double cached_again = 0;  // bytes that later loops load again and that the shared cache holds
-  double read_again = 0;    // bytes that later loops load again and that it does not hold
+      0;                     // operations of dots on matrix units, as if their factors had 16 bits
+  double warp_products = 0;  // operations of dots of 16-bit factors on the matrix units of warps
+  double read = 0;           // bytes of tensors that are read; what is read again counts once
+  double written = 0;        // bytes of tensors that are written
+  double loaded = 0;         // bytes that all instances load
+  double lines = 0;          // bytes of the lines that the warps of a GPU load
+  double cached_again = 0;   // bytes that later loops load again and that the shared cache holds
+  double read_again = 0;     // bytes that later loops load again and that it does not hold
   double beside_products = 0;  // bytes that follow asynchronous dots and do not move beside them
   double slowly = 0;           // what these bytes cost, in bytes at the rate of memory
   double turns = 1;            // of loops in which an instance waits for what it loads
@@ -492,6 +494,10 @@ Work work_of(const LoopTree& tree, const Target& target) {
       out.multiplies |= matrix;
       out.asynchronous |= task.unit == Unit::Wgmma;
       const auto loads = std::ranges::count(task.body.steps, LoopStep::Kind::Load, &LoopStep::kind);
+      if (task.unit == Unit::Mma && is_half(warp_dot_dtype(task))) {
+        out.warp_products += 2 * indices;
+        return;
+      }
       const bool half = matrix ? task.tf32 : target.kind == TargetKind::Cpu && loads > 1;
       (matrix ? out.matrix_products : out.products) += 2 * indices * (half ? kHalfRate : 1);
     });
@@ -546,8 +552,11 @@ constexpr Reached kGpu{.memory = 0.76,
                        .folding = 0.1,
                        .multiplying = 0.67};
 
-// The shares of their rates that dots on matrix units reach.
-constexpr double kAsynchronousDots = 0.8, kWarpDots = 0.25;
+// The shares of their rates that dots on matrix units reach; the last one, of 16-bit factors, is a
+// share of what the matrix units of warps can do.
+constexpr double kAsynchronousDots = 0.8, kWarpDots = 0.25, kWarpHalfDots = 0.62;
+// Where there are asynchronous instructions, those of warps reach this share of the rate.
+constexpr double kBesideAsynchronous = 0.62;
 // What is loaded often comes faster than from the shared cache, by this factor, because a part of
 // it is in a closer one.
 constexpr double kCloser = 2.25;
@@ -582,6 +591,10 @@ double asynchronous_rate(const Target& target) {
   return target.flops_per_second * target.matrix_speed * kAsynchronousDots;
 }
 
+double warp_matrix_speed(const Target& target) {
+  return target.matrix_speed * (target.asynchronous_dots ? kBesideAsynchronous : 1);
+}
+
 Cost cost_of(const LoopTree& tree, const Target& target) {
   const Work work = work_of(tree, target);
   const bool gpu = target.kind == TargetKind::Gpu;
@@ -598,9 +611,11 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
   const double operations = work.operations / elementwise_rate(target);
   double products = work.products / (target.flops_per_second * reached.contractions);
   if (work.multiplies)
-    products += work.matrix_products /
-                (work.asynchronous ? asynchronous_rate(target)
-                                   : target.flops_per_second * target.matrix_speed * kWarpDots);
+    products +=
+        work.matrix_products / (work.asynchronous
+                                    ? asynchronous_rate(target)
+                                    : target.flops_per_second * target.matrix_speed * kWarpDots) +
+        work.warp_products / (target.flops_per_second * warp_matrix_speed(target) * kWarpHalfDots);
   const auto beside_each_other = [](double a, double b, double not_overlapped) {
     return std::max(a, b) + not_overlapped * std::min(a, b);
   };
@@ -621,7 +636,7 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
   Cost out;
   out.bytes_read = work.read;
   out.bytes_written = work.written;
-  out.flops = work.operations + work.products + work.matrix_products;
+  out.flops = work.operations + work.products + work.matrix_products + work.warp_products;
   out.instances = work.instances;
   out.start_seconds =
       target.launch_seconds * (reached.start + phase * static_cast<double>(tree.phases.size()));

@@ -30,4 +30,8 @@ Cost cost_of(const LoopTree& tree, const Target& target);
 /// The rate of asynchronous dots of 16-bit factors, in operations per second.
 double asynchronous_rate(const Target& target);
 
+/// How many times as fast as the ordinary units the matrix units multiply 16-bit factors, if single
+/// warps use them.
+double warp_matrix_speed(const Target& target);
+
 }  // namespace braze

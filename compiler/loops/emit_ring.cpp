@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "compiler/loops/emit_p.h"
+#include "compiler/loops/steps/marks.h"
 #include "compiler/loops/steps/places.h"
 #include "ir/code/dot_layouts.h"
+#include "ir/support/text.h"
 
 namespace braze {
 
@@ -89,8 +91,10 @@ void TreeEmitter::declare_slots(const LoopTask& task, const Loop& loop) {
   const auto order = fetched_axes(task.target);
   const bool turned = !order.empty() && order.back() != value.axes.back();
   const int64_t access = kAccessBytes / static_cast<int64_t>(size_of(value.dtype));
+  // ldmatrix takes eight rows of 16 bytes at once: with 16 bytes behind each row, of an odd number
+  // of such pieces, they lie in different banks.
   if (extents.size() > 2) {
-    if (along || turned)
+    if (along || turned || (has_matrices(loop) && is_half(value.dtype)))
       extents.back() += access;
     else if (has_matrices(loop))
       extents.back() += 2 * access;
@@ -195,7 +199,8 @@ ValueId TreeEmitter::fetched(const LoopTask& task, const TaskTile& tile, const R
   const LoopStep& result = task.body.steps[task.body.results[0]];
   const ValueId value =
       full(body(task.body, task.body.results[0], tile), tile, tree_.values[task.target].dtype);
-  if (!ring.matrices || result.kind == LoopStep::Kind::Load) return value;
+  if (!ring.matrices || (result.kind == LoopStep::Kind::Load && result.otherwise.value_or(0) == 0))
+    return value;
   return without_tail(value, ring.summed, tile, 0);
 }
 
@@ -255,10 +260,18 @@ void TreeEmitter::multiply_matrices(const LoopTask& task) {
       if (is_thread_digit(digit)) out *= digit.extent;
     return out;
   };
-  const DotLayouts layouts = warp_dot_layouts(own.extents, {threads(0), threads(1)},
-                                              value.layout->layout.axes[1].back().extent);
+  const DType dtype = warp_dot_dtype(task);
+  const DotLayouts layouts =
+      warp_dot_layouts(own.extents, {threads(0), threads(1)},
+                       value.layout->layout.axes[1].back().extent, warp_dot_depth(task));
   if (!(layouts.sums == value.layout->layout) || depth != layouts.left.extent(1))
     refuse(task.location, "the layout of the sums of an mma is not that of the unit");
+  if (own.extents[0] == depth || own.extents[1] == depth)
+    refuse(
+        task.location,
+        fmt::format("a plain program, which finds layouts by extents, cannot tell the sums of an "
+                    "mma from its factors if they have {} rows or columns",
+                    depth));
   for (const Layout& layout : {layouts.sums, layouts.left, layouts.right}) note_layout(layout);
   const auto factor = [&](size_t d) {
     TaskTile tile = tile_of({}, axes_);
@@ -271,13 +284,19 @@ void TreeEmitter::multiply_matrices(const LoopTask& task) {
     }
     forget();
     const size_t result = axes_of_result(task, 0).contains(own.dims[d]) ? 0 : 1;
-    const ValueOperand operand = body(task.body, task.body.results[result], tile);
+    const uint32_t step = task.body.results[result];
+    const ValueOperand operand =
+        converted(body(task.body, step, tile), task.body.steps[step].dtype, dtype);
     forget();
-    return full(operand, tile, DType::F32);
+    return full(operand, tile, dtype);
   };
   ValueId& state = states_.at(task.target);
-  TileDotOp dot{
-      .a = factor(0), .b = factor(1), .c = state, .a_buffer = {}, .b_buffer = {}, .tf32 = true};
+  TileDotOp dot{.a = factor(0),
+                .b = factor(1),
+                .c = state,
+                .a_buffer = {},
+                .b_buffer = {},
+                .tf32 = dtype == DType::F32};
   state = builder_.append(std::move(dot), {code_[state].type}, "dot")[0];
 }
 

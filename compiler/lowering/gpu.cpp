@@ -12,6 +12,7 @@
 #include <set>
 
 #include "compiler/lowering/lowering.h"
+#include "ir/code/dot_layouts.h"
 #include "ir/code/index_program.h"
 #include "ir/code/layout.h"
 #include "ir/code/walk.h"
@@ -31,8 +32,9 @@ constexpr int64_t kSharedAlign = 128;
 constexpr int64_t kMostLanes = 64;  // of a value of the Kernel IR
 
 // The digits of an axis: an array in registers, threads and blocks, and lanes of a vector access.
+// `inner` neighbours of each thread along the axis are the innermost part of the array.
 struct AxisDigits {
-  int64_t array = 1;
+  int64_t array = 1, inner = 1;
   std::vector<Digit> spread;  // the most significant first
   int64_t lanes = 1;
 };
@@ -88,8 +90,7 @@ class GpuLowering : public Lowering {
     for (size_t axis = 0; axis < part.rank() && part.rank() == whole.rank(); ++axis) {
       if (part.extents[axis] == 1 || part.extents[axis] != whole.extents[axis]) continue;
       const auto own = digits(part, axis), other = digits(whole, axis);
-      if (own.array == other.array && own.spread == other.spread && own.lanes == other.lanes)
-        continue;
+      if (same_digits(own, other)) continue;
       fail(kLayouts,
            fmt::format("kernel @{}: axis {} of {} has the layout {}, but that of {} has {}, so "
                        "their elements are in different threads",
@@ -111,22 +112,30 @@ class GpuLowering : public Lowering {
     return std::has_single_bit(static_cast<uint64_t>(extent)) && extent <= kMostLanes;
   }
 
-  AxisDigits digits(const ValueType& tile, size_t axis) const {
+  // Nothing if the digits have another order than arrays, threads and vectors need.
+  static std::optional<AxisDigits> digits(const std::vector<Digit>& list, bool last_axis) {
     AxisDigits out;
-    const std::vector<Digit>& list = layout(tile).axes[axis];
     for (size_t i = 0; i < list.size(); ++i) {
-      const bool last = axis + 1 == tile.rank() && i + 1 == list.size();
+      const bool last = i + 1 == list.size();
       if (is_spread(list[i])) {
         out.spread.push_back(list[i]);
-      } else if (last && list[i].stride == 1 && is_vector(list[i].extent)) {
+      } else if (last && last_axis && list[i].stride == 1 && is_vector(list[i].extent)) {
         out.lanes = list[i].extent;
       } else if (i == 0) {
         out.array = list[i].extent;
+      } else if (last && !out.spread.empty()) {
+        out.inner = list[i].extent;
+        out.array *= out.inner;
       } else {
-        not_lowered(fmt::format("the layout {}", layout(tile).to_string()));
+        return std::nullopt;
       }
     }
     return out;
+  }
+  AxisDigits digits(const ValueType& tile, size_t axis) const {
+    auto found = digits(layout(tile).axes[axis], axis + 1 == tile.rank());
+    if (!found) not_lowered(fmt::format("the layout {}", layout(tile).to_string()));
+    return *std::move(found);
   }
 
   ValueType lower_type(const ValueType& tile) const override {
@@ -180,6 +189,9 @@ class GpuLowering : public Lowering {
     int64_t weight = 1;
     if (own.lanes > 1) sum += lane_symbol(static_cast<int32_t>(own.lanes));
     weight *= own.lanes;
+    const Expr element = position_symbol('e', axis, own.array);
+    if (own.inner > 1) sum += mod(element, own.inner) * Expr(weight);
+    weight *= own.inner;
     // Digits whose numbers continue each other are combined to one digit.
     for (size_t i = own.spread.size(); i-- > 0;) {
       const bool block = of_block(own.spread[i]);
@@ -191,7 +203,7 @@ class GpuLowering : public Lowering {
       sum += number_value(block, stride, extent) * Expr(weight);
       weight *= extent;
     }
-    if (own.array > 1) sum += position_symbol('e', axis, own.array) * Expr(weight);
+    if (own.array > own.inner) sum += floordiv(element, own.inner) * Expr(weight);
     return sum;
   }
 
@@ -604,13 +616,23 @@ class GpuLowering : public Lowering {
 
   void count_uses(const Region& phase) {
     uses_.assign(tile_.values.size(), 0);
+    fragments_.clear();
+    dot_roles_.clear();
     const auto count = [this](ValueId value) { ++uses_[value.index]; };
+    std::array<std::map<ValueId, int64_t>, 2> factors;  // how often a dot has the value as a, as b
     for_each_statement(phase, [&](const Statement& s) {
       for_each_value(s, count);
       for (const Region* region : regions_of(s))
         for (const ValueOperand& yielded : region->yields)
           if (!yielded.is_literal()) count(yielded.value);
+      const auto* dot = s.as<TileDotOp>();
+      if (!dot || dot->contract_a != 1 || dot->contract_b != 0) return;
+      if (!dot->a_buffer) ++factors[0][dot->a.value];
+      if (!dot->b_buffer) ++factors[1][dot->b.value];
     });
+    for (int role = 0; role < 2; ++role)
+      for (const auto& [value, times] : factors[static_cast<size_t>(role)])
+        if (times == uses_[value.index]) dot_roles_.emplace(value, role);
   }
 
   static void for_each_statement(const Region& region,
@@ -1166,7 +1188,7 @@ class GpuLowering : public Lowering {
       const AxisDigits own = digits(from, axis), other = digits(to, axis);
       if (own.spread != other.spread) return false;
       if (from.extents[axis] == to.extents[axis])
-        if (own.array != other.array || own.lanes != other.lanes) return false;
+        if (!same_digits(own, other)) return false;
       if (from.extents[axis] != to.extents[axis])
         if (!own.spread.empty() || (own.lanes != other.lanes && to.extents[axis] > 1)) return false;
     }
@@ -1195,58 +1217,189 @@ class GpuLowering : public Lowering {
 
   // --- Dots -------------------------------------------------------------------------------------
 
-  // Dots of tiles with the layouts of `warp_dot_layouts`: each warp multiplies its own matrices of
-  // 16 x 8 and 8 x 8 elements in tf32.
+  // Dots of tiles with the layouts of `warp_dot_layouts`: each warp multiplies its own matrices, of
+  // 16 x 16 and 16 x 8 elements of 16 bits, or of 16 x 8 and 8 x 8 in tf32.
   void lower_dot(const TileDotOp& op, const Statement& s) override {
-    constexpr int64_t kDepth = 8;
-    if (op.a_buffer || op.b_buffer || !op.tf32 || op.contract_a != 1 || op.contract_b != 0)
-      not_lowered(
-          "a dot without tf32, or a dot that does not contract the last axis with the first,", s);
+    if (op.a_buffer || op.b_buffer || op.contract_a != 1 || op.contract_b != 0)
+      not_lowered("a dot of buffers, or one that does not contract the last axis with the first,",
+                  s);
     const ValueType& left = tile_[op.a.value].type;
     const ValueType& right = tile_[op.b.value].type;
     const ValueType& sums = result_type(s);
+    const bool halves = is_half(left.dtype);
+    if (left.dtype != right.dtype || !(halves || (left.dtype == DType::F32 && op.tf32)))
+      not_lowered(fmt::format("a dot of {} and {}{}", name(left.dtype), name(right.dtype),
+                              op.tf32 ? "" : " without tf32"),
+                  s);
     const AxisDigits rows = digits(sums, 0), columns = digits(sums, 1);
-    const int64_t vector = columns.lanes, blocks = vector / 2;
-    const std::vector<Digit> depth = {{Resource::Lane, 1, 4}};
-    std::vector<Digit> right_columns = columns.spread;
-    if (!right_columns.empty()) right_columns.back() = {Resource::Lane, 4, 8};
-    const bool fits =
-        left.dtype == DType::F32 && right.dtype == DType::F32 && left.extents[1] == kDepth &&
-        vector >= 2 && rows.array % 2 == 0 && !rows.spread.empty() &&
-        rows.spread.back() == Digit{Resource::Lane, 4, 8} && !columns.spread.empty() &&
-        columns.spread.back() == Digit{Resource::Lane, 1, 4} &&
-        same_digits(digits(left, 0), rows) && same_digits(digits(left, 1), {2, depth, 1}) &&
-        same_digits(digits(right, 0), {2, depth, 1}) &&
-        same_digits(digits(right, 1), {columns.array, right_columns, blocks});
-    if (!fits)
+    const int64_t vector = columns.lanes;
+    const bool shaped = !rows.spread.empty() && !columns.spread.empty() && vector >= 2 &&
+                        (!halves || vector == 2) && rows.array % 2 == 0;
+    const auto threads = [&](const AxisDigits& axis) {
+      int64_t out = 1;
+      for (const Digit& digit : axis.spread) out *= digit.extent;
+      return out;
+    };
+    const auto fits = [&] {
+      if (!shaped || threads(rows) < 8 || threads(columns) < 4) return false;
+      const DotLayouts wanted = warp_dot_layouts(sums.extents, {threads(rows), threads(columns)},
+                                                 vector, halves ? kHalfDotDepth : kTf32DotDepth);
+      return lies_as(sums, wanted.sums) && lies_as(left, wanted.left) &&
+             lies_as(right, wanted.right);
+    };
+    if (!fits())
       fail(kLayouts,
            fmt::format("kernel @{}: no matrix instruction of a warp takes {} {}, {} {} and {} {}",
                        tile_.name, left.to_string(), layout(left).to_string(), right.to_string(),
                        layout(right).to_string(), sums.to_string(), layout(sums).to_string()),
            {s.location, {}, "give the tiles layouts of matrices of 16 x 8 sums"});
-    const ValueOperand x = scalars(mapped(op.a)), y = scalars(mapped(op.b));
+    const int64_t blocks = vector / 2;
+    const auto a = left_fragments(op.a, rows.array / 2),
+               b = right_fragments(op.b, columns.array * blocks);
+    const Instruction multiply = !halves                     ? Instruction::mma_tf32
+                                 : left.dtype == DType::BF16 ? Instruction::mma_bf16
+                                                             : Instruction::mma_f16;
     std::vector<ValueOperand> sum = array_elements(scalars(mapped(op.c)));
-    for (int64_t i = 0; i < rows.array; i += 2) {
-      const ValueOperand a = packed(
-          {element(x, 2 * i), element(x, 2 * i + 2), element(x, 2 * i + 1), element(x, 2 * i + 3)});
+    for (size_t i = 0; i < a.size(); ++i)
       for (int64_t n = 0; n < columns.array * blocks; ++n) {
-        const ValueOperand b = packed({element(y, n), element(y, columns.array * blocks + n)});
         // The columns of one matrix are `blocks` apart in the tile.
-        const auto first =
-            static_cast<size_t>((i * columns.array + n / blocks) * vector + n % blocks);
+        const auto first = static_cast<size_t>(
+            (2 * static_cast<int64_t>(i) * columns.array + n / blocks) * vector + n % blocks);
         const auto below = first + static_cast<size_t>(columns.array * vector);
         const size_t apart = static_cast<size_t>(blocks);
         const std::array<size_t, 4> at = {first, first + apart, below, below + apart};
         const ValueOperand c = packed({sum[at[0]], sum[at[1]], sum[at[2]], sum[at[3]]});
-        const ValueOperand product = builder_.instruction(Instruction::mma_tf32, {a, b, c})[0];
+        const ValueOperand product =
+            builder_.instruction(multiply, {a[i], b[static_cast<size_t>(n)], c})[0];
         for (size_t r = 0; r < at.size(); ++r)
           sum[at[r]] = element(product, static_cast<int64_t>(r));
       }
-    }
     define(s.results[0], builder_.regroup(packed(std::move(sum)), lower_type(sums)));
   }
+
+  bool lies_as(const ValueType& tile, const Layout& wanted) const {
+    for (size_t axis = 0; axis < wanted.rank(); ++axis)
+      if (!same_digits(digits(tile, axis),
+                       digits(wanted.axes[axis], axis + 1 == wanted.rank()).value()))
+        return false;
+    return true;
+  }
+
+  // The left operands of matrix instructions, for each 16 rows of a warp. A thread has two rows of
+  // a fragment, which are neighbours in its array.
+  std::vector<ValueOperand> left_fragments(const ValueOperand& tile, int64_t count) {
+    if (const auto found = fragments_.find(tile.value); found != fragments_.end())
+      return found->second;
+    const ValueOperand x = scalars(mapped(tile));
+    const int64_t pair = is_half(type_of(x).dtype) ? 2 : 1, row = 2 * pair;
+    std::vector<ValueOperand> out;
+    for (int64_t i = 0; i < count; ++i)
+      out.push_back(fragment(
+          x, {2 * i * row, (2 * i + 1) * row, 2 * i * row + pair, (2 * i + 1) * row + pair}));
+    return out;
+  }
+  // The right operands, for each 8 columns of a warp.
+  std::vector<ValueOperand> right_fragments(const ValueOperand& tile, int64_t count) {
+    if (const auto found = fragments_.find(tile.value); found != fragments_.end())
+      return found->second;
+    const ValueOperand x = scalars(mapped(tile));
+    const int64_t pair = is_half(type_of(x).dtype) ? 2 : 1;
+    std::vector<ValueOperand> out;
+    for (int64_t n = 0; n < count; ++n) out.push_back(fragment(x, {n, pair * count + n}, count));
+    return out;
+  }
+  // A register for each number in `first`: the element with that number or, of 16-bit elements, the
+  // pair of it and the element `apart` numbers behind it.
+  ValueOperand fragment(const ValueOperand& x, const std::vector<int64_t>& first,
+                        int64_t apart = 1) {
+    const bool halves = is_half(type_of(x).dtype);
+    std::vector<ValueOperand> elements;
+    for (const int64_t n : first) {
+      elements.push_back(element(x, n));
+      if (halves) elements.push_back(element(x, n + apart));
+    }
+    const ValueOperand all = packed(std::move(elements));
+    if (!halves) return all;
+    return builder_.regroup(all, {type_of(x).dtype, 2, {static_cast<int64_t>(first.size())}});
+  }
+
+  // D30: what only dots of 16-bit factors read from a buffer is loaded by ldmatrix, in the
+  // registers of their fragments, if eight neighbours along one of its axes lie together in memory.
+  bool lower_fragments(const LoadOp& op, const Statement& s) override {
+    const ValueId value = s.results[0];
+    const ValueType& tile = result_type(s);
+    const MemoryId memory = memories_[op.memory.index];
+    const auto role = dot_roles_.find(value);
+    if (role == dot_roles_.end() || !is_half(tile.dtype) || op.guard || !memory ||
+        kernel_[memory].space != MemorySpace::Shared)
+      return false;
+    // The axis of rows or columns (`own`), and the contracted one.
+    const size_t own = role->second == 0 ? 0 : 1, contracted = 1 - own;
+    constexpr int64_t kSide = 8;  // of the matrices that ldmatrix loads
+    const AxisDigits blocks = digits(tile, own);
+    const bool shaped = tile.extents[contracted] == kHalfDotDepth && blocks.inner == 1 &&
+                        blocks.lanes == 1 && !blocks.spread.empty() && blocks.spread.size() <= 2 &&
+                        blocks.spread.back() == Digit{Resource::Lane, 4, kSide} &&
+                        (own == 1 || blocks.array % 2 == 0);
+    if (!shaped) return false;
+    int64_t apart = kSide;  // what the number of a block of a warp is worth
+    Expr warp;
+    if (blocks.spread.size() == 2) {
+      warp = digit_value(blocks.spread[0]) * Expr(kSide);
+      apart *= blocks.spread[0].extent;
+    }
+    const auto address = [&](const Expr& index, const Expr& k) {
+      Positions map = renamed_;
+      map["d" + std::to_string(own)] = index;
+      map["d" + std::to_string(contracted)] = k;
+      return offset(op.memory, op.at, map);
+    };
+    const Expr x = Expr::symbol("fragment.x", {0, tile.extents[own] - 1}),
+               k = Expr::symbol("fragment.k", {0, kHalfDotDepth - 1});
+    const auto runs_along = [&](const Expr& symbol) {
+      const auto stride = address(x, k).coefficient_of(symbol.symbol_name());
+      return stride && stride->is_constant(1);
+    };
+    const bool along = runs_along(k);
+    if (!along && !runs_along(x)) return false;
+    // Lane l gives row `mod(l, 8)` of matrix `floordiv(l, 8)`. The rows lie along the axis whose
+    // neighbours lie together in memory.
+    const Expr lane = mod(thread_, kWarpThreads), row = mod(lane, kSide),
+               matrix = floordiv(lane, kSide);
+    const auto row_of = [&](const Expr& block, const Expr& half) {
+      const Expr index = block * Expr(apart) + warp, first = half * Expr(kSide);
+      return along ? address(index + row, first) : address(index, first + row);
+    };
+    // Of a left fragment, two blocks of rows come first, and then the second half along the depth.
+    // Right fragments of two blocks of columns are loaded together, each with both halves.
+    const auto rows_at = [&](int64_t block) {
+      const int64_t next = std::min<int64_t>(1, blocks.array - 1 - block);
+      return own == 0 ? row_of(mod(matrix, 2) + block, floordiv(matrix, 2))
+                      : row_of(floordiv(matrix, 2) * Expr(next) + block, mod(matrix, 2));
+    };
+    const auto is_aligned = [&](int64_t block) {
+      return alignment(op.memory, rows_at(block)) >= kSide * 2;
+    };
+    for (int64_t block = 0; block < blocks.array; block += 2)
+      if (!is_aligned(block)) return false;
+    before_access(memory, /*store=*/false, uniform_slot(op.at));
+    std::vector<ValueOperand>& out = fragments_[value];
+    const ValueType half{tile.dtype, 2, {2}};
+    for (int64_t block = 0; block < blocks.array; block += 2) {
+      const ValueId loaded =
+          builder_.instruction(along ? Instruction::ldmatrix_x4 : Instruction::ldmatrix_x4_trans,
+                               {Place{memory, rows_at(block)}}, /*columns=*/0, tile.dtype)[0];
+      if (own == 0) {
+        out.push_back(loaded);
+        continue;
+      }
+      for (int64_t n = block; n < std::min(block + 2, blocks.array); ++n)
+        out.push_back(builder_.view(ViewKind::Slice, loaded, half, {2 * (n - block)}));
+    }
+    return true;
+  }
   static bool same_digits(const AxisDigits& a, const AxisDigits& b) {
-    return a.array == b.array && a.spread == b.spread && a.lanes == b.lanes;
+    return a.array == b.array && a.inner == b.inner && a.spread == b.spread && a.lanes == b.lanes;
   }
   // The elements of an array as scalars: array positions first, then lanes.
   ValueOperand scalars(const ValueOperand& value) {
@@ -1314,6 +1467,10 @@ class GpuLowering : public Lowering {
   std::vector<Group> under_way_;              // groups of copies, the oldest first
   std::map<const Statement*, bool> decided_;  // whether the load begins an asynchronous copy
   std::vector<int64_t> uses_;                 // how often each value of the phase is used
+  // Values that only dots use: 0 as their left factors, 1 as their right ones. Of those that were
+  // loaded as fragments, the registers.
+  std::map<ValueId, int> dot_roles_;
+  std::map<ValueId, std::vector<ValueOperand>> fragments_;
 };
 
 }  // namespace

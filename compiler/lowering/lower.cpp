@@ -239,6 +239,7 @@ Guard Lowering::lower_guard(const Guard& guard, const ValueType& tile, const Val
 }
 
 void Lowering::lower_op(const LoadOp& op, const Statement& s) {
+  if (lower_fragments(op, s)) return;
   const ValueType& tile = result_type(s);
   const ValueType type = lower_type(tile);
   const Positions map = positions(tile, type);

@@ -112,6 +112,9 @@ class Lowering : public ProgramLowering {
   /// the number of statements that this covers, or 0 if each copy is to be lowered as a load and a
   /// store.
   virtual size_t lower_copies(const Region&, size_t) { return 0; }
+  /// Lowers a load of what only dots read into the registers that their instructions take. Returns
+  /// false if it is to be lowered as other loads are.
+  virtual bool lower_fragments(const LoadOp&, const Statement&) { return false; }
   /// A condition on elements in the form that it has for whole vectors, if it never divides one.
   virtual Condition per_vector(Condition condition, int32_t) const { return condition; }
   /// Fails if the operands' elements are not in the same threads and registers as the result's.

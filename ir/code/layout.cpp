@@ -166,23 +166,29 @@ Layout product_layout(const std::vector<int64_t>& extents, const std::vector<int
 }
 
 DotLayouts warp_dot_layouts(const std::vector<int64_t>& extents,
-                            const std::vector<int64_t>& threads, int64_t vector) {
+                            const std::vector<int64_t>& threads, int64_t vector, int64_t depth) {
   constexpr int64_t kRows = 8, kColumns = 4;
   const int64_t warp_rows = threads[0] / kRows, warp_columns = threads[1] / kColumns;
   const int64_t in_row = extents[1] / (threads[1] * vector);
-  const std::vector<Digit> rows = {{Resource::Register, vector * in_row, extents[0] / threads[0]},
-                                   {Resource::Warp, warp_columns, warp_rows},
-                                   {Resource::Lane, kColumns, kRows}};
+  // A thread has one summed index of every four with tf32, and a pair of every eight with 16 bits.
+  const int64_t pair = depth / kTf32DotDepth;
+  const std::vector<Digit> rows = {
+      {Resource::Register, 2 * vector * in_row, extents[0] / threads[0]},
+      {Resource::Warp, warp_columns, warp_rows},
+      {Resource::Lane, kColumns, kRows}};
   const std::vector<Digit> blocks = {{Resource::Register, vector, in_row},
                                      {Resource::Warp, 1, warp_columns}};
-  const std::vector<Digit> depth = {{Resource::Register, 1, 2}, {Resource::Lane, 1, kColumns}};
+  const std::vector<Digit> left_depth = {
+      {Resource::Register, pair, 2}, {Resource::Lane, 1, kColumns}, {Resource::Register, 1, pair}};
+  const std::vector<Digit> right_depth = {{Resource::Register, 2 * vector * in_row, 2},
+                                          {Resource::Lane, 1, kColumns},
+                                          {Resource::Register, vector * in_row, pair}};
   std::vector<Digit> columns = blocks, right_columns = blocks;
   columns.push_back({Resource::Lane, 1, kColumns});
   columns.push_back({Resource::Register, 1, vector});
   right_columns.push_back({Resource::Lane, kColumns, kRows});
   right_columns.push_back({Resource::Register, 1, vector / 2});
-  const std::vector<Digit> right_depth = {{Resource::Register, vector * in_row, 2}, depth[1]};
-  DotLayouts layouts{{{rows, columns}}, {{rows, depth}}, {{right_depth, right_columns}}};
+  DotLayouts layouts{{{rows, columns}}, {{rows, left_depth}}, {{right_depth, right_columns}}};
   for (Layout* layout : {&layouts.sums, &layouts.left, &layouts.right}) {
     for (std::vector<Digit>& digits : layout->axes)
       std::erase_if(digits, [](const Digit& digit) { return digit.extent == 1; });

@@ -157,15 +157,15 @@ TEST(Rows, OfOddLengthAreReadByVectors) {
 
 // Products of odd sizes in every orientation, with something before and after the sum.
 Graph product(const std::string& dtype, const std::string& x, const std::string& w,
-              const std::string& axes) {
-  return parse(fmt::format(R"(graph @main(%x: {0}[{1}], %w: {0}[{2}], %b: {0}[45]) {{
-  %p = dot %x, %w {{{3}}} : {0}[37, 45]
-  %bb = broadcast %b {{axes: [1]}} : {0}[37, 45]
-  %s = add %p, %bb : {0}[37, 45]
-  %y = tanh %s : {0}[37, 45]
+              const std::string& axes, int64_t rows = 37, int64_t columns = 45) {
+  return parse(fmt::format(R"(graph @main(%x: {0}[{1}], %w: {0}[{2}], %b: {0}[{5}]) {{
+  %p = dot %x, %w {{{3}}} : {0}[{4}, {5}]
+  %bb = broadcast %b {{axes: [1]}} : {0}[{4}, {5}]
+  %s = add %p, %bb : {0}[{4}, {5}]
+  %y = tanh %s : {0}[{4}, {5}]
   return %y
 }})",
-                           dtype, x, w, axes));
+                           dtype, x, w, axes, rows, columns));
 }
 
 std::vector<Graph> contractions() {
@@ -417,7 +417,7 @@ struct Slices {
 std::string sliced_steps(const Slices& s, const std::string& sum, bool is_dot, bool batch) {
   const std::string rows = batch ? "j" : "i", lanes = batch ? "k" : "j";
   const std::vector<int64_t> extents{s.rows, s.lanes};
-  const Layout layout = s.matrices ? warp_dot_layouts(extents, s.threads, s.vector).sums
+  const Layout layout = s.matrices ? warp_dot_layouts(extents, s.threads, s.vector, s.together).sums
                                    : product_layout(extents, s.threads, s.vector);
   std::string out =
       fmt::format("split {0} {2} padded; whole {0}.2; split {1} {3} padded; whole {1}.2; ", rows,
@@ -518,8 +518,6 @@ std::vector<Graph> matrix_products() {
   graphs.push_back(tf32("37, 70", "70, 45", "contract: [1] x [0]"));
   graphs.push_back(tf32("37, 72", "45, 72", "contract: [1] x [1]"));
   graphs.push_back(tf32("70, 37", "70, 45", "contract: [0] x [0]"));
-  graphs.push_back(product("bf16", "37, 70", "70, 45", "contract: [1] x [0]"));
-  graphs.push_back(product("f16", "37, 70", "45, 70", "contract: [1] x [1]"));
   // A factor that is not zero beyond the reduced axis.
   graphs.push_back(parse(R"(symbol k: 0..100
 graph @main(%x: f32[37, k], %w: f32[k, 45]) {
@@ -529,6 +527,21 @@ graph @main(%x: f32[37, k], %w: f32[k, 45]) {
   return %y
 })"));
   graphs.push_back(tf32("37, 1", "45, 1", "contract: [1] x [1]"));
+  return graphs;
+}
+
+// Of factors of 16 bits: rows and columns that ldmatrix takes as they lie or transposed, rows that
+// no copy can take.
+std::vector<Graph> half_products() {
+  std::vector<Graph> graphs;
+  for (const char* dtype : {"bf16", "f16"})
+    for (const auto& [x, w, axes, rows, columns] :
+         {std::tuple("40, 72", "72, 48", "[1] x [0]", 40, 48),
+          std::tuple("40, 72", "48, 72", "[1] x [1]", 40, 48),
+          std::tuple("72, 40", "72, 48", "[0] x [0]", 40, 48),
+          std::tuple("70, 38", "44, 70", "[0] x [1]", 38, 44),
+          std::tuple("37, 71", "71, 45", "[1] x [0]", 37, 45)})
+      graphs.push_back(product(dtype, x, w, std::string("contract: ") + axes, rows, columns));
   return graphs;
 }
 
@@ -545,6 +558,63 @@ TEST(Slices, EveryScheduleOfMatricesAgrees) {
             Slices{32, 16, {16, 4}, 4, 16, 8, 4, true, true, 2}}) {
         if (one_step || (form.copied && !loads)) continue;
         expect_sliced(graph, Device(machine), form, /*batch=*/false);
+      }
+    }
+}
+
+TEST(Slices, EveryScheduleOfMatricesOfHalvesAgrees) {
+  for (const char* machine : {"sim:sm_80", "sim:sm_90"})
+    for (const Graph& graph : half_products())
+      for (const Slices& form :
+           {Slices{32, 32, {8, 8}, 2, 32, 16, 2, true}, Slices{32, 8, {16, 4}, 2, 32, 16, 3, true},
+            Slices{64, 64, {16, 8}, 2, 64, 16, 2, true},
+            Slices{32, 32, {8, 8}, 2, 32, 16, 3, true, true},
+            Slices{64, 64, {16, 8}, 2, 32, 16, 3, true, true},
+            Slices{32, 8, {16, 4}, 2, 32, 16, 4, true, true, 2}}) {
+        expect_sliced(graph, Device(machine), form, /*batch=*/false);
+      }
+}
+
+// What the rule chooses: one factor is copied and the other one is computed from bytes and scales;
+// windows with zeros around them; batches; lengths that a call decides, among them 0 and 1.
+TEST(Slices, HalvesOfEveryOriginAgree) {
+  const std::vector<Graph> graphs = {
+      parse(R"(graph @main(%x: bf16[130, 520], %w: i8[520, 136], %b: f32[136]) {
+  %i = convert %w : f32[520, 136]
+  %c = broadcast %b {axes: [1]} : f32[520, 136]
+  %f = mul %i, %c : f32[520, 136]
+  %h = convert %f : bf16[520, 136]
+  %y = dot %x, %h {contract: [1] x [0]} : bf16[130, 136]
+  return %y
+})"),
+      parse(R"(symbol m: 0..400
+symbol k: 0..600
+graph @main(%x: f16[m, k], %w: f16[136, k], %r: f16[m, 136]) {
+  %p = dot %x, %w {contract: [1] x [1]} : f16[m, 136]
+  %s = add %p, %r : f16[m, 136]
+  %y = tanh %s : f16[m, 136]
+  return %y
+})"),
+      parse(R"(graph @main(%x: bf16[3, 96, 333], %w: bf16[3, 333, 104]) {
+  %y = dot %x, %w {batch: [0] x [0], contract: [2] x [1]} : bf16[3, 96, 104]
+  return %y
+})"),
+      parse(R"(graph @main(%x: f16[700, 120], %w: f16[104, 700]) {
+  %a = cos %x : f16[700, 120]
+  %b = sin %w : f16[104, 700]
+  %y = dot %a, %b {contract: [0] x [1]} : f32[120, 104]
+  return %y
+})")};
+  const CompileOptions options{.by_cost = false};
+  for (const char* machine : {"sim:sm_80", "sim:sm_90"})
+    for (const Graph& graph : graphs) {
+      const Device device(machine);
+      const auto program = testing::compile_for(device, graph, options);
+      EXPECT_NE(program->launches.back().schedule.find("mma"), std::string::npos);
+      for (const uint64_t seed : {1, 2, 3}) {
+        const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, seed);
+        const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
+        EXPECT_TRUE(result.ok) << result.summary() << "\n" << to_text(graph);
       }
     }
 }

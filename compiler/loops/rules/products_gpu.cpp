@@ -18,9 +18,9 @@ namespace braze {
 namespace {
 
 constexpr int64_t kMatrixStages = 3, kAheadStages = 4, kLeastStages = 2;
-constexpr int64_t kMatrixDepth = 8;      // depth of one product of matrices in a warp
 constexpr int64_t kMostChunkSums = 128;  // sums of a thread, if chunks are combined at once
 constexpr int64_t kAccessBytes = 16;     // bytes that a thread accesses at once
+constexpr int64_t kLeastCopied = 4;      // bytes of an asynchronous copy
 constexpr int64_t kDirectThreads = 256;
 constexpr int64_t kUnrolled = 4;
 
@@ -31,6 +31,7 @@ struct Factor {
   bool across = false;       // whether it is contiguous along the innermost summed axis
   int64_t vector = 1;        // neighbours that one thread should read together
   size_t tensor = SIZE_MAX;  // the tensor to copy, if it is not computed
+  bool copied = false;       // whether its slices are copied past the registers
 };
 
 // How the sums are dealt to blocks and threads.
@@ -40,8 +41,9 @@ struct Tiling {
   int64_t vector = 1;             // neighbours along the lanes in one thread
   int64_t slice = 0, stages = 0;  // 0: no slices
   int64_t chunks = 1;
-  bool matrices = false, ahead = false;
-  bool lean = false;  // whether two blocks can share a multiprocessor
+  int64_t depth = 0;    // of one product of matrices in a warp; 0: threads multiply
+  bool copies = false;  // whether factors that can be copied are copied ahead
+  bool lean = false;    // whether two blocks can share a multiprocessor
   int64_t threads() const { return row_threads * lane_threads; }
 };
 
@@ -54,7 +56,7 @@ std::vector<Factor> factors_along(const LoopTree& tree, const FactoredSums& sums
     Factor& factor = out.emplace_back();
     factor.lanes = lanes;
     std::vector<TreeAccess> loads;
-    int64_t lies = 0;
+    int64_t lies = 0, bytes = 0;
     for (const LoopStep& s : body.steps) {
       factor.computed |= s.kind != LoopStep::Kind::Load || !s.conditions.empty() || s.otherwise;
       if (s.kind != LoopStep::Kind::Load) continue;
@@ -62,11 +64,24 @@ std::vector<Factor> factors_along(const LoopTree& tree, const FactoredSums& sums
           {s.source, linear_offset(s.at, tree.tensors[s.source].type.shape), size_of(s.dtype)});
       lies += (loads.back().stride(inner) == 1) - (loads.back().stride(own) == 1);
       factor.tensor = s.source;
+      bytes = static_cast<int64_t>(size_of(s.dtype));
     }
     factor.across = lies > 0;
     factor.vector = vector_along(loads, factor.across ? inner : own);
+    factor.copied = !factor.computed && factor.vector * bytes >= kLeastCopied;
   }
   return out;
+}
+
+std::vector<Factor> all_factors(const LoopTree& tree, const FactoredSums& sums) {
+  auto out = factors_along(tree, sums, false);
+  std::ranges::copy(factors_along(tree, sums, true), std::back_inserter(out));
+  return out;
+}
+
+void set_unit(LoopTree& tree, const FactoredSums& sums, Unit unit) {
+  const std::string& sum = tree.values[sums.sums.front()->target].name;
+  task_at(tree, maker_of(tree, find_value(tree, sum).value())).unit = unit;
 }
 
 // Whether everything that is summed is read for many lines, as the factors of a product are. Folds
@@ -95,12 +110,11 @@ bool has_matrix_products(const LoopTree& tree, const LoopTask& sum) {
 // A tile with slices. None if they would not pay, because the product is small or has a factor that
 // does not vary along the summed axis.
 std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& sums,
-                                    const ProductSize& given, const Target& target) {
+                                    const std::vector<Factor>& found, const ProductSize& given,
+                                    const Target& target) {
   const LoopTask& sum = *sums.sums.front();
-  auto found = factors_along(tree, sums, false);
-  const auto of_lanes = factors_along(tree, sums, true);
-  if (found.empty() || of_lanes.empty()) return std::nullopt;
-  found.insert(found.end(), of_lanes.begin(), of_lanes.end());
+  for (const bool lanes : {false, true})
+    if (std::ranges::find(found, lanes, &Factor::lanes) == found.end()) return std::nullopt;
   const double products =
       static_cast<double>(given.rows) * static_cast<double>(given.lanes) *
       static_cast<double>(given.batches) *
@@ -108,12 +122,17 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
   if (found.size() > kMostFactors || given.depth < kLeastDepth || products < kLeastProducts)
     return std::nullopt;
   Tiling out;
-  out.matrices = found.size() == 2 && has_matrix_products(tree, sum);
-  const bool copied =
-      std::ranges::none_of(found, [](const Factor& factor) { return factor.computed; });
+  const bool matrices = sum.unit == Unit::Mma;
+  if (matrices) out.depth = warp_dot_depth(sum);
+  const bool halves = matrices && is_half(warp_dot_dtype(sum));
+  const bool copied = std::ranges::all_of(found, &Factor::copied);
+  const bool some_copied = std::ranges::any_of(found, &Factor::copied);
   ProductSize size = given;
-  size.ahead = out.matrices && copied;
-  const auto [best, chunks] = best_tile(out.matrices, size, sums.summed.size() == 1, target);
+  size.ahead = matrices && copied;
+  const auto [best, chunks] = best_tile(halves     ? Multiplier::HalfMatrices
+                                        : matrices ? Multiplier::Tf32Matrices
+                                                   : Multiplier::Threads,
+                                        size, sums.summed.size() == 1, target);
   // Sums of eight bytes take two registers each.
   const auto bytes = static_cast<int64_t>(size_of(compute_type(body_dtype(sum))));
   const int64_t narrower = std::max<int64_t>(bytes / 4, 1);
@@ -121,24 +140,30 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
   out.lanes = best->lanes;
   out.row_threads = best->row_threads;
   out.lane_threads = best->lane_threads;
-  out.vector = out.matrices ? 2 : kAccessBytes / std::max<int64_t>(bytes, 4);
-  // Twice as deep, because copies take no registers.
-  out.slice = size.ahead ? 2 * best->slice : best->slice;
+  out.vector = matrices ? 2 : kAccessBytes / std::max<int64_t>(bytes, 4);
   out.chunks = chunks;
-  out.stages = size.ahead ? kMatrixStages : kLeastStages;
-  out.ahead = size.ahead;
+  if (halves) {
+    const auto [length, stages] = half_slices(*best, copied, target);
+    out.slice = length;
+    out.stages = some_copied ? stages : kLeastStages;
+  } else {
+    // Twice as deep, because copies take no registers.
+    out.slice = size.ahead ? 2 * best->slice : best->slice;
+    out.stages = size.ahead ? kMatrixStages : kLeastStages;
+  }
+  out.copies = halves || size.ahead;
   // Two blocks with the largest tile can share the registers of a multiprocessor if factors are not
   // computed, little follows the products, and vectors are copied.
   constexpr double kMostAfter = 100, kFewAfter = 4;  // operations on each sum
   const double after = operations_after(tree);
   const bool largest = best->rows * best->lanes == 128 * 128 && narrower == 1;
-  out.lean = target.shared_block_registers > 0 && !out.matrices && largest && found.size() == 2 &&
+  out.lean = target.shared_block_registers > 0 && !matrices && largest && found.size() == 2 &&
              after <= kMostAfter && copied &&
              std::ranges::all_of(found, [](const Factor& f) { return f.vector > 1; });
   // If more follows, it needs the registers that fetched slices would take.
   if (out.lean && after > kFewAfter) {
     out.stages = kAheadStages;
-    out.ahead = true;
+    out.copies = true;
   }
   return out;
 }
@@ -220,13 +245,13 @@ void slice_factors(Scheduled& out, const Names& names, const std::vector<Factor>
       out.try_take(BindStep{{true, value}, slice_layout(out, names, factor, tiling)});
     }
   };
-  for (const bool lanes : {!tiling.ahead, tiling.ahead}) {  // `factor` puts the last one first
+  for (const bool lanes : {!tiling.copies, tiling.copies}) {  // `factor` puts the last one first
     const auto first = std::ranges::find(factors, lanes, &Factor::lanes);
     // Sums read several steps of rows that lie side by side; matrix units read both factors as they
     // lie.
-    const bool along = first->across && (tiling.matrices || !lanes);
+    const bool along = first->across && (tiling.depth > 0 || !lanes);
     const size_t before = out.tree.values.size();
-    if (tiling.ahead) {
+    if (tiling.copies && first->copied) {
       const LoopTensor& tensor = out.tree.tensors[first->tensor];
       const auto place =
           find_task(out.tree, [&](const LoopTask& task) { return task.has_state(); });
@@ -285,7 +310,8 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   // The layout of the sums: threads along the two axes, and neighbours in one thread.
   const std::vector<int64_t> extents{tiling.rows, tiling.lanes},
       threads{tiling.row_threads, tiling.lane_threads};
-  const Layout layout = tiling.matrices    ? warp_dot_layouts(extents, threads, tiling.vector).sums
+  const Layout layout = tiling.depth > 0
+                            ? warp_dot_layouts(extents, threads, tiling.vector, tiling.depth).sums
                         : tiling.slice > 0 ? product_layout(extents, threads, tiling.vector)
                                            : spread(extents, threads, tiling.vector);
   std::vector<TiledAxis> tiled = {{names.rows, tiling.rows, layout.axes[0]},
@@ -301,7 +327,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   out.take(SplitStep{{names.inner}, tiling.slice, /*padded=*/true});
   // One load takes several steps of a factor if they lie side by side.
   const auto rows = std::ranges::find(factors, false, &Factor::lanes);
-  const int64_t together = tiling.matrices ? kMatrixDepth
+  const int64_t together = tiling.depth > 0 ? tiling.depth
                            : is_dot && rows->across && tiling.slice % tiling.vector == 0
                                ? tiling.vector
                                : 1;
@@ -309,7 +335,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
     out.take(SplitStep{{names.inner, 2}, together});
     out.take(WholeStep{{names.inner, 3}});
   }
-  if (is_dot) out.take(UnitStep{sum, tiling.matrices ? Unit::Mma : Unit::Fma});
+  if (is_dot) out.take(UnitStep{sum, tiling.depth > 0 ? Unit::Mma : Unit::Fma});
   if (tiling.chunks > 1 && out.try_take(ChunkStep{{names.inner}, tiling.chunks, Combine::Phase})) {
     const std::string chunk = out.tree.axes.back().name;
     out.take(LastStep{names.lanes});
@@ -337,7 +363,7 @@ std::optional<Refusal> tile_products_for_gpu(Scheduled& out, const Target& targe
   join_axes(out);
   join_digits(out, kWarpThreads);
   flatten_tensors(out);  // so that coordinates have no digits
-  const LoopTree tree = out.tree;
+  LoopTree tree = out.tree;
   auto found = find_factored_sums(tree);
   if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);
   const auto& sums = std::get<FactoredSums>(found);
@@ -349,9 +375,14 @@ std::optional<Refusal> tile_products_for_gpu(Scheduled& out, const Target& targe
                          .batches = product_of(tree, sums.nest, is_batch),
                          .depth = planned_extent(tree, sums.summed.back()),
                          .ahead = false};
-  auto factors = factors_along(tree, sums, false);
-  std::ranges::copy(factors_along(tree, sums, true), std::back_inserter(factors));
-  const auto sliced = choose_slices(tree, sums, size, target);
+  // What the factors are depends on the unit: that of warps takes 16 bits as they are.
+  if (has_matrix_products(tree, *sums.sums.front())) set_unit(tree, sums, Unit::Mma);
+  auto factors = all_factors(tree, sums);
+  if (factors.size() != 2 && sums.sums.front()->unit == Unit::Mma) {
+    set_unit(tree, sums, Unit::Fma);
+    factors = all_factors(tree, sums);
+  }
+  const auto sliced = choose_slices(tree, sums, factors, size, target);
   take_steps(out, sums, sliced ? *sliced : choose_direct(size, target), factors, target);
   mark_streaming(out, target);
   return std::nullopt;

@@ -5,6 +5,7 @@
 #include <span>
 #include <tuple>
 
+#include "compiler/loops/cost.h"
 #include "compiler/loops/rules/layouts.h"
 
 namespace braze {
@@ -16,6 +17,13 @@ constexpr SlicedTile kMatrixTiles[] = {{128, 128, 16, 8, 16, 2.4},
                                        {128, 64, 16, 8, 16, 1.8},
                                        {64, 64, 16, 8, 16, 1.5},
                                        {32, 32, 16, 4, 16, 0.8}};
+// Warps multiply 64 x 64 sums where they can, so that shared memory, which gives 128 bytes in a
+// cycle, keeps up with the matrix units. The largest tile needs least of the cache that all share.
+constexpr SlicedTile kHalfTiles[] = {{256, 128, 32, 8, 32, 0.68},
+                                     {128, 128, 16, 8, 32, 0.62},
+                                     {128, 64, 16, 8, 32, 0.48},
+                                     {64, 64, 16, 8, 32, 0.4},
+                                     {32, 32, 16, 4, 32, 0.2}};
 constexpr SlicedTile kTiles[] = {{128, 128, 16, 16, 8, 0.73},
                                  {64, 64, 16, 16, 16, 0.59},
                                  {64, 64, 8, 16, 16, 0.59},
@@ -35,8 +43,8 @@ int64_t resident_blocks(const SlicedTile& tile) {
 // the ordinary units of a multiprocessor at their best. Blocks run in rounds of as many as the
 // machine holds. A slice of a round takes the time of all multiplications, or that of its own
 // multiplications and the pause between two slices, whichever is longer.
-double product_time(const SlicedTile& tile, int64_t chunks, const ProductSize& size,
-                    const Target& target) {
+double product_time(Multiplier multiplier, const SlicedTile& tile, int64_t chunks,
+                    const ProductSize& size, const Target& target) {
   // Seconds: of a pause between slices (a barrier, or a fetch, a store and a barrier), and of one
   // more phase.
   const double between = size.ahead ? 0.1e-6 : 0.29e-6;
@@ -46,7 +54,9 @@ double product_time(const SlicedTile& tile, int64_t chunks, const ProductSize& s
                          ceil_divide(size.lanes, tile.lanes) * chunks;
   const int64_t each = ceil_divide(blocks, target.cores), held = resident_blocks(tile);
   const auto slices = static_cast<double>(ceil_divide(ceil_divide(size.depth, chunks), tile.slice));
-  const double work = static_cast<double>(tile.rows * tile.lanes * tile.slice) / tile.rate;
+  const double work =
+      static_cast<double>(tile.rows * tile.lanes * tile.slice) /
+      (tile.rate * (multiplier == Multiplier::HalfMatrices ? warp_matrix_speed(target) : 1));
   const auto round = [&](int64_t count) {
     return count == 0
                ? 0
@@ -61,18 +71,37 @@ double product_time(const SlicedTile& tile, int64_t chunks, const ProductSize& s
 
 }  // namespace
 
-std::pair<const SlicedTile*, int64_t> best_tile(bool matrices, const ProductSize& size, bool splits,
-                                                const Target& target) {
+std::pair<const SlicedTile*, int64_t> best_tile(Multiplier multiplier, const ProductSize& size,
+                                                bool splits, const Target& target) {
+  using Tiles = std::span<const SlicedTile>;
+  const Tiles tiles = multiplier == Multiplier::HalfMatrices   ? Tiles(kHalfTiles)
+                      : multiplier == Multiplier::Tf32Matrices ? Tiles(kMatrixTiles)
+                                                               : Tiles(kTiles);
   std::pair<const SlicedTile*, int64_t> best;
   double least = std::numeric_limits<double>::infinity();
-  for (const SlicedTile& tile : matrices ? std::span<const SlicedTile>(kMatrixTiles) : kTiles)
+  for (const SlicedTile& tile : tiles)
     for (int64_t chunks = 1;
          chunks == 1 || (splits && chunks <= kMostChunks && size.depth / chunks >= kLeastDepth);
          chunks *= 2) {
-      const double time = product_time(tile, chunks, size, target);
+      const double time = product_time(multiplier, tile, chunks, size, target);
       if (time < least) std::tie(least, best) = std::make_pair(time, std::make_pair(&tile, chunks));
     }
   return best;
+}
+
+HalfSlices half_slices(const SlicedTile& tile, bool all_copied, const Target& target) {
+  constexpr int64_t kBytes = 2, kPadding = 8, kMostStages = 4, kFewStages = 3;
+  constexpr int64_t kReserved = 1024;  // bytes that the system takes for each block
+  const int64_t room = target.l1_bytes / resident_blocks(tile) - kReserved;
+  const auto stages = [&](int64_t length) {
+    // Rows run along the depth or across it. The longer of the two forms counts.
+    const int64_t along = (tile.rows + tile.lanes) * (length + kPadding),
+                  across = (tile.rows + tile.lanes + 2 * kPadding) * length;
+    return std::min(room / (std::max(along, across) * kBytes), kMostStages);
+  };
+  const int64_t length =
+      all_copied && stages(2 * tile.slice) >= kFewStages ? 2 * tile.slice : tile.slice;
+  return {length, std::max<int64_t>(stages(length), 2)};
 }
 
 }  // namespace braze

@@ -15,10 +15,15 @@ inline constexpr double kLeastProducts = 1 << 23;  ///< smaller ones leave most 
 /// A product has at most this many, because an array of registers has at most six axes.
 inline constexpr size_t kMostFactors = 4;
 
+/// What multiplies: the ordinary units of threads, or the matrix units of warps (factors in tf32,
+/// or of 16 bits).
+enum class Multiplier : uint8_t { Threads, Tf32Matrices, HalfMatrices };
+
 /// The tile of a block, its threads, and the length of a slice along the summed axis.
 struct SlicedTile {
   int64_t rows, lanes, row_threads, lane_threads, slice;
-  /// Multiply-adds of a full multiprocessor, as a share of those that its ordinary units can do.
+  /// Multiply-adds of a full multiprocessor, as a share of those that its ordinary units can do. Of
+  /// 16-bit factors: a share of those that the matrix units of warps can do.
   double rate;
   int64_t threads() const { return row_threads * lane_threads; }
 };
@@ -28,9 +33,17 @@ struct ProductSize {
   bool ahead;  ///< whether slices are copied ahead
 };
 
-/// The tile (for matrix units or for ordinary ones) and the number of chunks of the depth that take
-/// least time. The depth is cut only if the product `splits`.
-std::pair<const SlicedTile*, int64_t> best_tile(bool matrices, const ProductSize& size, bool splits,
-                                                const Target& target);
+/// The tile and the number of chunks of the depth that take least time. The depth is cut only if
+/// the product `splits`.
+std::pair<const SlicedTile*, int64_t> best_tile(Multiplier multiplier, const ProductSize& size,
+                                                bool splits, const Target& target);
+
+/// The slices of 16-bit factors: how long they are, and how many the block holds. Long slices have
+/// fewer barriers between them; they must all be copied, because slices that pass through registers
+/// would take too many. As many blocks as the registers allow must find room.
+struct HalfSlices {
+  int64_t length, stages;
+};
+HalfSlices half_slices(const SlicedTile& tile, bool all_copied, const Target& target);
 
 }  // namespace braze

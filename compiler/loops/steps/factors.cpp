@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/loops/steps/marks.h"
 #include "compiler/loops/steps/own_names.h"
 #include "compiler/loops/text.h"
 #include "ir/support/text.h"
@@ -67,7 +68,13 @@ std::vector<uint32_t> factor_steps(const LoopTree& tree, const LoopTask& task, s
   return out;
 }
 
-// Converts results of 16 bits to f32, in which a dot computes.
+// Whether a dot multiplies factors of 16 bits as they are.
+bool takes_halves(const LoopTask& task) {
+  return task.kind == LoopTask::Kind::Dot && task.unit == Unit::Mma &&
+         is_half(warp_dot_dtype(task));
+}
+
+// Converts results of 16 bits to f32, in which other dots compute.
 void widen_results(LoopBody& body) {
   for (uint32_t& result : body.results) {
     if (!is_half(body.steps[result].dtype)) continue;
@@ -83,7 +90,7 @@ LoopBody factor_body(const LoopTask& task, uint32_t step) {
   out.results = {step};
   const bool is_result = std::ranges::none_of(
       task.body.steps, [&](const LoopStep& s) { return needs(s).contains(step); });
-  if (task.kind == LoopTask::Kind::Dot && is_result) widen_results(out);
+  if (task.kind == LoopTask::Kind::Dot && is_result && !takes_halves(task)) widen_results(out);
   remove_dead_steps(out);
   return out;
 }
@@ -236,7 +243,8 @@ LoopTree take(const LoopTree& tree, const FactorStep& step) {
   const ItemPlace place = find_loop(tree, step.loop).value();
   std::vector<LoopItem> made;
   for (const LoopBody& body : factors_of(tree, loop_at(tree, place), along, without)) {
-    LoopValue value{.name = name_of(out, body, kFactorName), .dtype = body.steps[body.results[0]].dtype};
+    LoopValue value{.name = name_of(out, body, kFactorName),
+                    .dtype = body.steps[body.results[0]].dtype};
     for (const size_t axis : axes_in_order(tree, place, body, along))
       if (!is_cut(here, axis) || !extent_in(tree, here, axis).is_constant(1))
         value.axes.push_back(axis);

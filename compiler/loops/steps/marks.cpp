@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/loops/text.h"
+#include "ir/code/dot_layouts.h"
 #include "ir/support/text.h"
 #include "ir/target/target.h"
 
@@ -169,7 +170,7 @@ struct UnitShape {
   int64_t rows, columns, most_columns;
 };
 constexpr UnitShape kMma{16, 8, INT64_MAX}, kWgmma{64, 8, 256};
-constexpr int64_t kMmaDepth = 8, kWgmmaBytes = 32;  // along the summed axes
+constexpr int64_t kWgmmaBytes = 32;  // along the summed axes
 
 // The extents of a dot's tile, by the three kinds of its axes.
 struct DotTile {
@@ -192,6 +193,15 @@ DotTile dot_tile(const LoopTree& tree, const ItemPlace& place) {
 }
 
 }  // namespace
+
+DType warp_dot_dtype(const LoopTask& dot) {
+  const auto dtype = [&](size_t factor) { return dot.body.steps[dot.body.results[factor]].dtype; };
+  return is_half(dtype(0)) && dtype(0) == dtype(1) ? dtype(0) : DType::F32;
+}
+
+int64_t warp_dot_depth(const LoopTask& dot) {
+  return is_half(warp_dot_dtype(dot)) ? kHalfDotDepth : kTf32DotDepth;
+}
 
 std::optional<Refusal> legal(const LoopTree& tree, const UnitStep& step) {
   const auto value = find_value(tree, step.value);
@@ -226,9 +236,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const UnitStep& step) {
   if (auto refusal = check("rows", tile.left, shape.rows, INT64_MAX)) return refusal;
   if (auto refusal = check("columns", tile.right, shape.columns, shape.most_columns))
     return refusal;
-  // The matrix units of warps multiply all factors as tf32.
-  const int64_t depth =
-      step.unit == Unit::Mma ? kMmaDepth : kWgmmaBytes / static_cast<int64_t>(size_of(dtype));
+  const int64_t depth = step.unit == Unit::Mma ? warp_dot_depth(task)
+                                               : kWgmmaBytes / static_cast<int64_t>(size_of(dtype));
   return check("summed indices", tile.summed, depth, INT64_MAX);
 }
 

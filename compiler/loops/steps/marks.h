@@ -84,6 +84,11 @@ struct UnitStep {
     visit.flag(swap, "swap");
   }
 };
+/// What the matrix units of warps (`mma`) multiply: the factors themselves if both have the same
+/// 16-bit dtype, and otherwise f32, rounded to tf32.
+DType warp_dot_dtype(const LoopTask& dot);
+/// The number of summed indices that one instruction of these units multiplies.
+int64_t warp_dot_depth(const LoopTask& dot);
 std::optional<Refusal> legal(const LoopTree& tree, const UnitStep& step);
 LoopTree take(const LoopTree& tree, const UnitStep& step);
 
