@@ -34,6 +34,7 @@ CallGraphs::~CallGraphs() {
 bool CallGraphs::is_worth_it(const Program& program) {
   size_t steps = 0;
   for (const Launch& launch : program.launches) {
+    if (launch.artifact == Launch::kCustomCall) return false;
     steps += launch.zeroed.size() + std::max<size_t>(1, launch.instances.size());
   }
   return steps >= kFewestSteps;

@@ -28,7 +28,8 @@ class CallGraphs {
   CallGraphs(const CallGraphs&) = delete;
   CallGraphs& operator=(const CallGraphs&) = delete;
 
-  /// Whether the program has enough launches to be worth recording.
+  /// Whether the program has enough launches to be worth recording, and none that cannot be
+  /// repeated: a function of the host program may do something else at each call.
   static bool is_worth_it(const Program& program);
 
   /// Does the call in `stream`. Returns whether it used a record and not `launches`. A call that
