@@ -529,7 +529,7 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
   const std::vector<std::string> names = kernel_names(graph, parts.fusions);
   check_scheduled_names(options, names);
   const auto is_kernel = [&](const Fusion& fusion) {
-    return !is_collective(forms, fusion.nodes.front());
+    return !is_whole_launch(forms, fusion.nodes.front());
   };
   const unsigned threads = viewers.any() ? 1 : count_cores();
   const Updates updates = decide_updates(forms, parts.fusions, target);

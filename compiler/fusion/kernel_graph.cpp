@@ -26,6 +26,8 @@ KernelGraph::KernelGraph(const LoopForms& forms, const std::vector<bool>& live,
       seen_(graph_.size()) {
   for (const GraphOutput& output : graph_.outputs()) is_output_[output.node.index] = true;
   for (size_t i = 0; i < graph_.size(); ++i)
+    if (has_side_effects(graph_[NodeId(i)])) is_output_[i] = true;
+  for (size_t i = 0; i < graph_.size(); ++i)
     if (live[i] && root[i]) make_kernel(NodeId(i), root);
   steps_.resize(kernels_.size());
   for (size_t k = 0; k < kernels_.size(); ++k) {
@@ -39,11 +41,12 @@ KernelGraph::KernelGraph(const LoopForms& forms, const std::vector<bool>& live,
 }
 
 bool is_source(const LoopForms& forms, NodeId node) {
-  return forms.graph()[node].operands.empty() && !forms.find(node);
+  const Node& made = forms.graph()[node];
+  return made.operands.empty() && !made.as<CustomCallOp>() && !forms.find(node);
 }
 
-bool is_collective(const LoopForms& forms, NodeId node) {
-  return !forms.graph()[node].operands.empty() && !forms.find(node);
+bool is_whole_launch(const LoopForms& forms, NodeId node) {
+  return !is_source(forms, node) && !forms.find(node);
 }
 
 void KernelGraph::make_kernel(NodeId root, const std::vector<bool>& is_root) {
@@ -185,7 +188,7 @@ std::optional<std::vector<size_t>> KernelGraph::between(std::span<const size_t> 
 }
 
 bool KernelGraph::leaves(NodeId root, std::span<const size_t> kernels) const {
-  if (is_empty(root)) return false;
+  if (is_empty(root) && !has_side_effects(graph_[root])) return false;
   const auto& readers = read_by_[root.index];
   return is_output_[root.index] || std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
            return std::ranges::find(kernels, kernel_of(reader)) == kernels.end();

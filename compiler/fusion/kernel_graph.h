@@ -18,9 +18,9 @@ namespace braze {
 /// Whether a node is in memory before the program runs: an input, a dense constant, or the position
 /// of the device in its mesh.
 bool is_source(const LoopForms& forms, NodeId node);
-/// Whether no loop can compute the node, because several devices compute it together, from memory
-/// to memory.
-bool is_collective(const LoopForms& forms, NodeId node);
+/// Whether no loop can compute the node: it is a launch of its own, from memory to memory, as a
+/// collective or a call of the host program's function is.
+bool is_whole_launch(const LoopForms& forms, NodeId node);
 
 /// A kernel of the partition.
 struct Candidate {
@@ -80,7 +80,7 @@ class KernelGraph {
 
   const LoopForms& forms_;
   const Graph& graph_;
-  std::vector<bool> is_output_;
+  std::vector<bool> is_output_;  // also true of nodes with side effects
   std::vector<Candidate> kernels_;
   std::vector<bool> alive_;
   // Of a kernel: greater than the level of every kernel from which it reads.

@@ -165,7 +165,7 @@ class Search {
         for (const uint32_t operand : form->waits_for)
           root[graph_[NodeId(i)].operands[operand].index] = true;
     for (size_t i = 0; i < graph_.size(); ++i)
-      if (live_[i] && is_collective(forms_, NodeId(i)))
+      if (live_[i] && is_whole_launch(forms_, NodeId(i)))
         for (const NodeId operand : graph_[NodeId(i)].operands) root[operand.index] = true;
     for (const GraphOutput& output : graph_.outputs()) root[output.node.index] = true;
     sizes_.add_roots_by_places(live_, root);
@@ -499,7 +499,7 @@ class Search {
   }
 
   bool has_price(const Candidate& kernel) const {
-    return !kernel.fusion.outputs.empty() && !is_collective(forms_, kernel.roots.front());
+    return !kernel.fusion.outputs.empty() && !is_whole_launch(forms_, kernel.roots.front());
   }
   // The cost of a kernel, or the reason why it cannot be one.
   void measure(Candidate& kernel) {
@@ -510,8 +510,9 @@ class Search {
       kernel.refusal = &reasons::kEmpty;
       return;
     }
-    if (is_collective(forms_, kernel.roots.front())) {
-      kernel.refusal = &reasons::kCollective;
+    if (const NodeId root = kernel.roots.front(); is_whole_launch(forms_, root)) {
+      kernel.refusal =
+          graph_[root].as<CollectiveOp>() ? &reasons::kCollective : &reasons::kCustomCall;
       return;
     }
     if (price.refusal && detail)
@@ -619,7 +620,7 @@ class Search {
     if (graph_.mesh_axes().empty()) return;
     exchanges_.assign(graph_.size(), 0);
     needed_at_.assign(graph_.size(), UINT32_MAX);
-    const auto sends = [&](size_t i) { return live_[i] && is_collective(forms_, NodeId(i)); };
+    const auto sends = [&](size_t i) { return live_[i] && graph_[NodeId(i)].as<CollectiveOp>(); };
     for (size_t i = 0; i < graph_.size(); ++i)
       for (const NodeId operand : graph_[NodeId(i)].operands)
         exchanges_[i] = std::max(exchanges_[i], exchanges_[operand.index] + sends(i));

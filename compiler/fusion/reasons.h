@@ -33,6 +33,9 @@ inline constexpr Code kIndexMap{
 inline constexpr Code kCollective{"collective", ErrorKind::Unsupported,
                                   "One of the two is a collective of several devices; its operand "
                                   "and its result must be in memory."};
+inline constexpr Code kCustomCall{"custom-call", ErrorKind::Unsupported,
+                                  "One of the two is a call of a function of the host program; its "
+                                  "operands and its result must be in memory."};
 inline constexpr Code kCycle{"cycle", ErrorKind::Unsupported,
                              "Fusing would make two kernels wait for each other."};
 inline constexpr Code kInlinedSize{

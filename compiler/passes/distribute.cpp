@@ -511,7 +511,15 @@ class Distributor {
       const NodeId x = node.operands[0];
       return spread_as(values_[x.index], spread(x).cut, s.cut, id, reasons::kSaid);
     }
-    if (!s.loops) return build::rebuild(out, node, {});
+    if (!s.loops) {  // a source, or a function of the host program, which takes whole operands
+      std::vector<NodeId> whole;
+      for (const NodeId x : node.operands) {
+        const Cut& cut = spread(x).cut;
+        whole.push_back(
+            spread_as(values_[x.index], cut, Cut(cut.size(), kWhole), id, reasons::kWhole));
+      }
+      return build::rebuild(out, node, std::move(whole));
+    }
     assign(id, /*all=*/false);
     std::vector<NodeId> operands;
     for (uint32_t slot = 0; slot < node.operands.size(); ++slot) {

@@ -16,8 +16,8 @@ bool is_worth_folding(const Graph& graph, const Node& node, const std::vector<No
   if (node.as<BroadcastOp>() || operands.empty() || !node.type.shape.is_static()) return false;
   const auto elements = node.type.shape.numel().as_constant();
   if (!elements || *elements > kMostElements) return false;
-  // The values of other devices are not known here.
-  if (node.as<CollectiveOp>()) return false;
+  // The values of other devices are not known here, nor may functions of the host program be.
+  if (node.as<CollectiveOp>() || node.as<CustomCallOp>()) return false;
   // An index out of range is an error in the interpreter, but devices clamp it.
   if (node.as<GatherOp>() || node.as<ScatterOp>()) return false;
   return std::all_of(operands.begin(), operands.end(),

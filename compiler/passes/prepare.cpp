@@ -33,7 +33,7 @@ std::optional<int64_t> bytes_of(const TensorType& type) {
 // Whether the value is the same whenever and wherever it is computed.
 bool is_function(const Node& node) {
   return !node.as<CollectiveOp>() && !node.as<AxisIndexOp>() && !node.as<BarrierOp>() &&
-         !node.as<ConstrainOp>();
+         !node.as<ConstrainOp>() && !has_side_effects(node);
 }
 
 // Whether the result is only an index map of the operand. An index map costs nothing where it is
@@ -208,6 +208,7 @@ class Preparation {
     };
     for (const GraphOutput& output : graph_.outputs()) need(output.node);
     for (size_t i = graph_.size(); i-- > 0;) {
+      if (has_side_effects(graph_[NodeId(i)])) computed_[i] = true;
       if (!computed_[i]) continue;
       const Node& node = graph_[NodeId(i)];
       if (const auto panels = panels_of(node)) {

@@ -193,6 +193,7 @@ class Planner {
     const CompiledFusion& compiled = fusions_[members.front()];
     const NodeId first = compiled.fusion.nodes.front();
     if (const auto* op = graph_[first].as<CollectiveOp>()) return add_collective(members, *op);
+    if (const auto* op = graph_[first].as<CustomCallOp>()) return add_custom_call(first, *op);
     Launch launch;
     launch.artifact = artifact_of(compiled.code);
     for (const size_t k : members) {
@@ -322,6 +323,18 @@ class Planner {
       launch.members.clear();
     else
       launch.name += fmt::format("_x{}", members.size());
+    program_.launches.push_back(std::move(launch));
+  }
+
+  void add_custom_call(NodeId node, const CustomCallOp& op) {
+    Launch launch;
+    launch.artifact = Launch::kCustomCall;
+    launch.custom = op;
+    for (const NodeId operand : graph_[node].operands) launch.buffers.push_back(slot_of(operand));
+    launch.buffers.push_back(slot_of(node));
+    launch.name = graph_[node].label.empty() ? op.target : graph_[node].label;
+    launch.ops.push_back(op_text(node));
+    describe_custom_call(program_, launch);
     program_.launches.push_back(std::move(launch));
   }
 

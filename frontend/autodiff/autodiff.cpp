@@ -1,10 +1,17 @@
 #include "braze/autodiff.h"
 
+#include <algorithm>
 #include <set>
 
 #include "frontend/autodiff/gradient.h"
 #include "frontend/builder/builder.h"
 #include "ir/support/text.h"
+#include "ir/support/words.h"
+
+namespace braze::codes {
+inline constexpr Code kBadGradient{"bad-gradient", ErrorKind::InvalidArgument,
+                                   "The gradient that was given for a custom call does not fit."};
+}  // namespace braze::codes
 
 namespace braze::detail {
 namespace {
@@ -19,6 +26,40 @@ std::vector<Tensor> wrap_all(const std::shared_ptr<Builder>& builder,
                              const std::vector<NodeId>& nodes) {
   std::vector<Tensor> out;
   for (const NodeId node : nodes) out.push_back(wrap(builder, node));
+  return out;
+}
+
+/// The gradients of a custom call's operands, by the function that was given with a call like it.
+std::vector<NodeId> custom_gradient(const std::shared_ptr<Builder>& builder, NodeId id,
+                                    NodeId gradient) {
+  const Node call = builder->graph[id];  // a copy, because the graph grows
+  const auto& known = builder->custom_gradients;
+  const auto found =
+      std::ranges::find(known, *call.as<CustomCallOp>(), [](const auto& row) { return row.first; });
+  if (found == known.end()) fail_no_gradient(call);
+  const CustomGradient function = found->second;
+  const std::vector<Tensor> parts =
+      function(wrap_all(builder, call.operands), wrap(builder, id), wrap(builder, gradient));
+  const auto refuse = [&](const std::string& why) {
+    fail(codes::kBadGradient,
+         fmt::format("the gradient of custom_call({}) {}", quote(call.as<CustomCallOp>()->target),
+                     why),
+         {.location = call.location, .node = call.as<CustomCallOp>()->target});
+  };
+  if (parts.size() != call.operands.size())
+    refuse(fmt::format("gives {}, but the call has {}", count_text(parts.size(), "tensor"),
+                       count_text(call.operands.size(), "operand")));
+  std::vector<NodeId> out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    NodeId& part = out.emplace_back();
+    if (!parts[i].valid()) continue;
+    if (parts[i].builder() != builder) refuse("is a Tensor of another function");
+    part = node_of(parts[i]);
+    const TensorType& wanted = builder->graph[call.operands[i]].type;
+    if (builder->graph[part].type != wanted)
+      refuse(fmt::format("is {} for operand {}, which is {}", parts[i].to_string(), i,
+                         wanted.to_string()));
+  }
   return out;
 }
 
@@ -52,7 +93,10 @@ std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& inp
     fail(codes::kNotDifferentiable,
          fmt::format("grad: the function gives {}, not a floating scalar", loss.to_string()),
          {.location = where, .node = "grad", .fix = "reduce it with sum or mean"});
-  return wrap_all(builder, differentiate(builder->graph, node_of(loss), nodes_of(inputs)));
+  const auto custom = [&](NodeId id, NodeId gradient) {
+    return custom_gradient(builder, id, gradient);
+  };
+  return wrap_all(builder, differentiate(builder->graph, node_of(loss), nodes_of(inputs), custom));
 }
 
 size_t graph_size(Where call) { return current_builder(place(call))->graph.size(); }
@@ -94,8 +138,14 @@ std::vector<Tensor> substitute(const std::vector<Tensor>& values,
                                const std::vector<Tensor>& arguments) {
   if (values.empty()) return {};
   const auto& builder = values[0].builder();
-  return wrap_all(
-      builder, replace(builder->graph, nodes_of(values), nodes_of(stand_ins), nodes_of(arguments)));
+  std::vector<NodeId> ends = nodes_of(values);
+  // A call with side effects is made although no value may need it.
+  for (size_t i = 0; i < builder->graph.size(); ++i)
+    if (has_side_effects(builder->graph[NodeId(i)])) ends.emplace_back(i);
+  std::vector<NodeId> replaced =
+      replace(builder->graph, ends, nodes_of(stand_ins), nodes_of(arguments));
+  replaced.resize(values.size());
+  return wrap_all(builder, replaced);
 }
 
 }  // namespace braze::detail

@@ -6,6 +6,7 @@
 
 #include "compiler/passes/expand.h"
 #include "compiler/passes/graph_emitter.h"
+#include "frontend/builder/builder.h"
 #include "ir/graph/build.h"
 #include "ir/graph/shards.h"
 #include "ir/support/text.h"
@@ -221,6 +222,7 @@ class Backward {
   }
 
   void visit(const BarrierOp&) { out_[0] = g_; }
+  void visit(const CustomCallOp&) { BRAZE_CHECK(false, "its gradient is a function of the user"); }
   // How a value is spread does not decide how its gradient is spread. The users of the gradient
   // decide it.
   void visit(const ConstrainOp&) { out_[0] = g_; }
@@ -682,8 +684,12 @@ class Walk {
  public:
   /// The walk ends at `inputs`. It makes gradients for those that are `wanted`.
   Walk(Graph& graph, NodeGradients results, std::span<const NodeId> inputs,
-       const std::vector<bool>& wanted)
-      : graph_(graph), varying_(graph), gradients_(std::move(results)), carries_(graph.size()) {
+       const std::vector<bool>& wanted, const CustomBackward& custom)
+      : graph_(graph),
+        custom_(custom),
+        varying_(graph),
+        gradients_(std::move(results)),
+        carries_(graph.size()) {
     std::vector<NodeId> ends;
     for (const auto& [result, gradient] : gradients_) ends.push_back(result);
     order_ = ancestors(graph_, ends, inputs);
@@ -777,7 +783,7 @@ class Walk {
   /// devices.
   void hand_on(NodeId id) {
     const Node node = graph_[id];
-    if (!partial_.contains(id) || node.as<CollectiveOp>()) return;
+    if (!partial_.contains(id) || node.as<CollectiveOp>() || node.as<CustomCallOp>()) return;
     if (const MapOp* map = node.as<MapOp>(); map && info(map->op).through_body) return;
     std::vector<bool> wanted;
     for (const NodeId operand : node.operands) wanted.push_back(carries_[operand.index]);
@@ -812,10 +818,17 @@ class Walk {
     if (std::find(wanted.begin(), wanted.end(), true) == wanted.end()) return;
     if (const MapOp* map = graph_[id].as<MapOp>(); map && info(map->op).through_body)
       return visit_body(map->op, operands, wanted, gradient->second, where);
-    const std::vector<NodeId> parts = Backward(graph_, id, gradient->second).operands(wanted);
+    const std::vector<NodeId> parts = graph_[id].as<CustomCallOp>()
+                                          ? custom_parts(id, gradient->second)
+                                          : Backward(graph_, id, gradient->second).operands(wanted);
     for (size_t i = 0; i < operands.size(); ++i)
       if (parts[i] && wanted[i])
         add(operands[i], parts[i], without(here, varying_.of(operands[i])), where);
+  }
+
+  std::vector<NodeId> custom_parts(NodeId id, NodeId gradient) const {
+    if (!custom_) fail_no_gradient(graph_[id]);
+    return custom_(id, gradient);
   }
 
   /// Differentiates a formula through its body. Only the gradient needs the body. The formula's
@@ -824,7 +837,8 @@ class Walk {
   void visit_body(ElementwiseOp op, const std::vector<NodeId>& operands,
                   const std::vector<bool>& wanted, NodeId gradient, SourceLocation where) {
     const NodeId body = expand_formula(graph_, op, operands, where);
-    for (const auto& [operand, part] : Walk(graph_, {{body, gradient}}, operands, wanted).run())
+    for (const auto& [operand, part] :
+         Walk(graph_, {{body, gradient}}, operands, wanted, custom_).run())
       for (size_t i = 0; i < operands.size(); ++i)
         if (operands[i] == operand && wanted[i]) {
           add_gradient(graph_, gradients_, operand, part, where);
@@ -848,6 +862,13 @@ class Walk {
       given.push_back(gradient->second);
     }
     if (values.empty()) return;
+    for (const NodeId inside : ancestors(graph_, values, inputs))
+      if (const Node& node = graph_[inside]; has_side_effects(node))
+        fail(codes::kNotDifferentiable,
+             "grad: this call has side effects, and a checkpoint would make it again",
+             {.location = node.location,
+              .node = node.as<CustomCallOp>()->target,
+              .fix = "make the call outside of the function that is given to checkpoint"});
     std::vector<NodeId> later;
     std::vector<bool> wanted;
     for (const NodeId input : inputs) {
@@ -857,13 +878,14 @@ class Walk {
     const std::vector<NodeId> again = replace(graph_, values, inputs, later);
     NodeGradients ends;
     for (size_t i = 0; i < again.size(); ++i) add_gradient(graph_, ends, again[i], given[i], where);
-    const NodeGradients parts = Walk(graph_, std::move(ends), later, wanted).run();
+    const NodeGradients parts = Walk(graph_, std::move(ends), later, wanted, custom_).run();
     for (size_t i = 0; i < inputs.size(); ++i)
       if (const auto part = parts.find(later[i]); wanted[i] && part != parts.end())
         add_gradient(graph_, gradients_, inputs[i], part->second, where);
   }
 
   Graph& graph_;
+  const CustomBackward& custom_;
   VaryingAxes varying_;
   NodeGradients gradients_;
   /// Parts of gradients. Summed up over their axes they become gradients.
@@ -875,11 +897,21 @@ class Walk {
 
 }  // namespace
 
-std::vector<NodeId> differentiate(Graph& graph, NodeId loss, std::span<const NodeId> inputs) {
+void fail_no_gradient(const Node& call) {
+  const std::string& target = call.as<CustomCallOp>()->target;
+  fail(codes::kNotDifferentiable,
+       fmt::format("grad: no gradient is known of custom_call({})", quote(target)),
+       {.location = call.location,
+        .node = target,
+        .fix = "give custom_call the option `gradient`, or its operands as stop_gradient(x)"});
+}
+
+std::vector<NodeId> differentiate(Graph& graph, NodeId loss, std::span<const NodeId> inputs,
+                                  const CustomBackward& custom) {
   loss = expand_collectives(graph, loss);
   const NodeId one = build::scalar(graph, graph[loss].type.dtype, 1, graph[loss].location);
   const NodeGradients gradients =
-      Walk(graph, {{loss, one}}, inputs, std::vector<bool>(inputs.size(), true)).run();
+      Walk(graph, {{loss, one}}, inputs, std::vector<bool>(inputs.size(), true), custom).run();
   std::vector<NodeId> out;
   for (const NodeId input : inputs) {
     const auto gradient = gradients.find(input);

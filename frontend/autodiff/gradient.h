@@ -7,6 +7,7 @@
 // belong to.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -14,9 +15,18 @@
 
 namespace braze {
 
+/// For a custom call and the gradient of its result: the gradients of its operands, of their types.
+/// An empty id means that there is none.
+using CustomBackward = std::function<std::vector<NodeId>(NodeId call, NodeId gradient)>;
+
 /// d loss / d input for each of `inputs`, added to `graph`. `loss` is a floating scalar, and
-/// `inputs` are floating. If the loss does not depend on an input, the gradient is zeros.
-std::vector<NodeId> differentiate(Graph& graph, NodeId loss, std::span<const NodeId> inputs);
+/// `inputs` are floating. If the loss does not depend on an input, the gradient is zeros. Without
+/// `custom`, a custom call through which a gradient flows is an error.
+std::vector<NodeId> differentiate(Graph& graph, NodeId loss, std::span<const NodeId> inputs,
+                                  const CustomBackward& custom = {});
+
+/// Throws InvalidArgument: no gradient is known of a custom call.
+[[noreturn]] void fail_no_gradient(const Node& call);
 
 /// The nodes that `values` become if each of `from` is replaced by the corresponding node of `to`.
 /// All of them are in `graph`. Nodes that do not depend on `from` are used as they are.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "braze/custom_call.h"
 #include "braze/tensor.h"
 #include "ir/graph/build.h"
 #include "ir/graph/graph.h"
@@ -59,6 +60,8 @@ struct Builder {
   std::optional<TracedMesh> mesh;  // nullopt if the function runs on one device
   /// The pairs (value, argument) on which `update` was called.
   std::vector<std::pair<NodeId, NodeId>> updates;
+  /// The gradients of custom calls that are like these, in the order in which they were given.
+  std::vector<std::pair<CustomCallOp, CustomGradient>> custom_gradients;
   /// (argument, dtype, line): this number argument took the dtype of a Tensor at this line.
   std::vector<std::tuple<NodeId, DType, SourceLocation>> number_uses;
 };

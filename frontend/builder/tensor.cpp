@@ -128,7 +128,11 @@ thread_local const char* outermost_function = nullptr;
 
 BuilderScope::BuilderScope(std::shared_ptr<Builder> builder)
     : outer_(std::exchange(innermost, std::move(builder))) {}
-BuilderScope::~BuilderScope() { innermost = std::move(outer_); }
+BuilderScope::~BuilderScope() {
+  // They may hold Tensors, which hold the builder.
+  innermost->custom_gradients.clear();
+  innermost = std::move(outer_);
+}
 
 const std::shared_ptr<Builder>& current_builder(SourceLocation where) {
   if (!innermost)

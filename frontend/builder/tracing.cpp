@@ -166,11 +166,15 @@ Graph Tracer::trace(const TracedCall& call, const std::vector<Spec>& specs, Trac
   std::vector<GraphOutput> ends;
   for (const Tensor& output : traced.outputs) ends.push_back({node_of(output), {}, {}});
   builder->graph.set_outputs(ends);
+  // A call with side effects that depends on a stand-in is not needed: a gradient has made a copy
+  // that depends on the argument.
   const std::vector<bool> needed = needed_nodes(builder->graph);
   for (size_t i = 0; i < builder->graph.size(); ++i) {
     const NodeId id(i);
     const Node& node = builder->graph[id];
     if (!needed[i] || node.as<InputOp>()) continue;
+    if (!std::ranges::all_of(node.operands, [&](NodeId x) { return replacement.contains(x); }))
+      continue;
     std::vector<NodeId> operands;
     for (const NodeId operand : node.operands) operands.push_back(replacement.at(operand));
     replacement[id] = rebuild_finished(graph, node, std::move(operands));

@@ -264,7 +264,8 @@ std::shared_ptr<const HostTensor> KnownValues::constant(NodeId id) {
     if (const auto* constant = node.as<ConstantOp>()) value = constant->value;
     if (value || node.as<InputOp>() || !is_small(node.type, kMostElements)) continue;
     if (const auto* size = node.as<SizeOp>(); size && !size->value.as_constant()) continue;
-    if (node.as<DotOp>() || node.as<RandomBitsOp>()) continue;  // shapes do not need these
+    // Shapes do not need these.
+    if (node.as<DotOp>() || node.as<RandomBitsOp>() || node.as<CustomCallOp>()) continue;
     std::vector<const HostTensor*> operands;
     for (const NodeId operand : node.operands) operands.push_back(constants_[operand].get());
     if (std::ranges::find(operands, nullptr) != operands.end()) continue;

@@ -172,6 +172,11 @@ NodeId axis_index(Graph& graph, MeshAxis axis, SourceLocation where) {
   return node(graph, AxisIndexOp{std::move(axis)}, {}, {}, where);
 }
 
+NodeId custom_call(Graph& graph, CustomCallOp attributes, std::vector<NodeId> operands,
+                   const TensorType& result, SourceLocation where) {
+  return node(graph, std::move(attributes), std::move(operands), result, where);
+}
+
 NodeId rebuild(Graph& graph, const Node& original, std::vector<NodeId> operands) {
   return node(graph, original.op, std::move(operands), original.type, original.location,
               original.label);

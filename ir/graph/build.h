@@ -71,6 +71,10 @@ NodeId barrier(Graph& graph, NodeId x, std::span<const NodeId> others, BarrierOp
 NodeId collective(Graph& graph, CollectiveOp attributes, NodeId x, SourceLocation where = {});
 NodeId axis_index(Graph& graph, MeshAxis axis, SourceLocation where = {});
 
+/// `result` is the type that the function gives.
+NodeId custom_call(Graph& graph, CustomCallOp attributes, std::vector<NodeId> operands,
+                   const TensorType& result, SourceLocation where = {});
+
 /// Adds a copy of `node` (of another graph) on new operands, with its type inferred again.
 NodeId rebuild(Graph& graph, const Node& node, std::vector<NodeId> operands);
 

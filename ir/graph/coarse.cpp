@@ -53,10 +53,14 @@ std::vector<bool> seen_or_exact(const Graph& graph, const std::vector<bool>& out
   std::vector<bool> needed = outputs, seen = outputs;
   for (size_t i = graph.size(); i-- > 0;) {
     const Node& node = graph[NodeId(i)];
+    if (has_side_effects(node)) needed[i] = true;
     if (needed[i])
       for (NodeId operand : node.operands) needed[operand.index] = true;
     // The operands of a comparison, an index or an integer decide its value, so they are observed.
-    seen[i] = seen[i] || (needed[i] && (!is_floating(node.type.dtype) || exact(node)));
+    // So is what a function of the host program gets.
+    seen[i] =
+        seen[i] ||
+        (needed[i] && (!is_floating(node.type.dtype) || exact(node) || node.as<CustomCallOp>()));
     if (seen[i] && !hides(graph, node))
       for (NodeId operand : node.operands) seen[operand.index] = true;
   }

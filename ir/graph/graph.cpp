@@ -74,6 +74,10 @@ struct HashAttributes {
     h << uint64_t(op.kind) << op.axis << uint64_t(op.monoid) << op.offset;
   }
   void operator()(const AxisIndexOp& op) const { h << op.axis; }
+  void operator()(const CustomCallOp& op) const {
+    h << std::string_view(op.target) << std::string_view(op.attributes)
+      << uint64_t{op.has_side_effects};
+  }
   void operator()(const ConstrainOp& op) const {
     for (const std::string& axis : op.sharding.axes()) h << std::string_view(axis);
   }
@@ -99,6 +103,11 @@ bool operator==(const ConstantOp& a, const ConstantOp& b) {
   // Bits are compared, not numbers: -0 differs from 0, and a NaN equals itself.
   return a.value->dtype() == b.value->dtype() && a.value->shape() == b.value->shape() &&
          bytes(*a.value) == bytes(*b.value);
+}
+
+bool has_side_effects(const Node& node) {
+  const auto* call = node.as<CustomCallOp>();
+  return call && call->has_side_effects;
 }
 
 std::string_view scatter_name(std::optional<Monoid> monoid) {
@@ -148,6 +157,7 @@ std::string_view op_name(const Op& op) {
     std::string_view operator()(const CollectiveOp& op) const { return name(op.kind); }
     std::string_view operator()(const AxisIndexOp&) const { return "axis_index"; }
     std::string_view operator()(const ConstrainOp&) const { return "constrain"; }
+    std::string_view operator()(const CustomCallOp&) const { return "custom_call"; }
   };
   return std::visit(Name{}, op);
 }
@@ -157,7 +167,7 @@ NodeId Graph::add(Node node) {
   if (const auto* input = node.as<InputOp>()) {
     inputs_.push_back(id);
     input_by_name_.emplace(input->name, id);
-  } else {
+  } else if (!has_side_effects(node)) {
     const uint64_t hash = hash_of(node);
     const auto [first, last] = by_hash_.equal_range(hash);
     for (auto it = first; it != last; ++it) {

@@ -2,7 +2,8 @@
 //
 // A Graph owns its nodes in a vector; a node's operands come before it. Nodes are immutable and
 // hash-consed: adding a node that exists already (with the same op, attributes, operands and type)
-// returns the existing one. Source locations are not compared. Passes are functions from Graph to
+// returns the existing one. Source locations are not compared. A node with side effects is never
+// equal to another. Passes are functions from Graph to
 // Graph. They copy only nodes that the outputs reach, which removes dead code.
 //
 // Invariants (verify.h checks all of them): operands come before their users; every type is the one
@@ -24,6 +25,7 @@
 #include "braze/error.h"
 #include "braze/sharding.h"
 #include "ir/ops/collective.h"
+#include "ir/ops/custom_call.h"
 #include "ir/ops/elementwise.h"
 #include "ir/ops/monoid.h"
 #include "ir/support/ids.h"
@@ -196,7 +198,7 @@ struct ConstrainOp {
 using Op = std::variant<InputOp, ConstantOp, MapOp, BroadcastOp, ReshapeOp, TransposeOp, SliceOp,
                         PadOp, WindowsOp, ConcatOp, ReverseOp, IotaOp, SizeOp, GatherOp, ScatterOp,
                         ReduceOp, ArgReduceOp, ScanOp, DotOp, RandomBitsOp, BarrierOp, CollectiveOp,
-                        AxisIndexOp, ConstrainOp>;
+                        AxisIndexOp, ConstrainOp, CustomCallOp>;
 
 struct Node {
   Op op;
@@ -211,6 +213,8 @@ struct Node {
   }
 };
 
+/// Whether the node must be computed exactly once each time the graph runs, needed or not.
+bool has_side_effects(const Node& node);
 /// "scatter_add", "scatter_set" ...
 std::string_view scatter_name(std::optional<Monoid> monoid);
 /// "add", "reduce", "dot" ...: the op's name in text.
@@ -234,8 +238,9 @@ class Graph {
   const std::vector<NodeId>& inputs() const { return inputs_; }
   const std::vector<GraphOutput>& outputs() const { return outputs_; }
 
-  /// Adds a node whose type is already inferred, or returns the equal one that exists. Inputs are
-  /// always new. build.h has a function for each op, which infers the type and checks the operands.
+  /// Adds a node whose type is already inferred, or returns the equal one that exists. Inputs and
+  /// nodes with side effects are always new. build.h has a function for each op, which infers the
+  /// type and checks the operands.
   NodeId add(Node node);
   void set_outputs(std::vector<GraphOutput> outputs) { outputs_ = std::move(outputs); }
   void set_label(NodeId id, std::string label) { nodes_[id.index].label = std::move(label); }

@@ -459,6 +459,12 @@ struct Inference {
     return type(0);
   }
 
+  TensorType operator()(const CustomCallOp& call) const {
+    require(!call.target.empty(), codes::kBadAttribute,
+            "the op needs the name of the function that it calls");
+    return wanted;
+  }
+
   void check_size(const TensorType& result) const {
     const auto reject_size = [&](std::string_view why) {
       reject(codes::kBadExtent, format("the type {} {}", result.to_string(), why));

@@ -5,9 +5,11 @@
 #include <numeric>
 
 #include "ir/graph/axes.h"
+#include "ir/graph/custom_calls.h"
 #include "ir/graph/movement.h"
 #include "ir/ops/machine_semantics.h"
 #include "ir/support/text.h"
+#include "ir/values/bools.h"
 #include "ir/values/compensated.h"
 #include "ir/values/philox.h"
 
@@ -355,6 +357,19 @@ struct Evaluator {
   void operator()(const CollectiveOp&) { fail_needs_mesh(node); }
   void operator()(const AxisIndexOp&) { fail_needs_mesh(node); }
 
+  void operator()(const CustomCallOp& op) {
+    const auto tensor = [](const HostTensor& x) {
+      // The function is told not to write to operands.
+      return CustomTensor{const_cast<std::byte*>(x.data()), x.dtype(), x.shape(), x.size_bytes()};
+    };
+    std::vector<CustomTensor> given;
+    for (const HostTensor* x : operands) given.push_back(tensor(*x));
+    const ErrorContext context{node.location, node.label.empty() ? op.target : node.label, {}};
+    const auto function = need_custom_function(op, CustomMemory::Host, "the interpreter", context);
+    call_custom_function(*function, {op.target, op.attributes, given, tensor(result)}, context);
+    if (result.dtype() == DType::Bool) make_bools({result.data(), result.size_bytes()});
+  }
+
   template <class Movement>
   void operator()(const Movement&) {
     std::vector<Dims> shapes;
@@ -452,9 +467,11 @@ void check_index(const Node& node, int64_t index, int64_t position, int64_t exte
 std::vector<uint32_t> count_uses(const Graph& graph) {
   std::vector<uint32_t> uses(graph.size());
   for (const GraphOutput& output : graph.outputs()) ++uses[output.node.index];
-  for (size_t i = graph.size(); i-- > 0;)
+  for (size_t i = graph.size(); i-- > 0;) {
+    if (has_side_effects(graph[NodeId(i)])) ++uses[i];
     if (uses[i])
       for (NodeId operand : graph[NodeId(i)].operands) ++uses[operand.index];
+  }
   return uses;
 }
 

@@ -25,7 +25,8 @@ inline constexpr Code kNeedsMesh{"needs-mesh", ErrorKind::InvalidArgument,
                                  "A graph for the devices of a mesh was run on one device alone."};
 }  // namespace codes
 
-/// The outputs of `graph` for `inputs`, in order. Nodes that no output needs are not computed.
+/// The outputs of `graph` for `inputs`, in order. Nodes that no output needs are not computed,
+/// unless they have side effects. A custom call calls the function for memory of the host.
 std::vector<HostTensor> interpret(const Graph& graph, std::span<const HostTensor> inputs);
 
 /// Throws kNeedsMesh for a node whose value depends on other devices, or on which device this is.
@@ -45,7 +46,8 @@ double evaluate_math(ElementwiseOp op, double x, double y = 0);
 /// Fails, naming the index and its position, unless 0 <= index < extent.
 void check_index(const Node& node, int64_t index, int64_t position, int64_t extent);
 
-/// The number of uses of each node, by other nodes and as an output. 0: no output needs the node.
+/// The number of uses of each node: by other nodes, as an output, and by its side effects. 0: the
+/// node is not computed.
 std::vector<uint32_t> count_uses(const Graph& graph);
 
 }  // namespace braze

@@ -143,6 +143,7 @@ class Builder {
   bool describe(const InputOp&) { return false; }
   bool describe(const CollectiveOp&) { return false; }
   bool describe(const AxisIndexOp&) { return false; }
+  bool describe(const CustomCallOp&) { return false; }
   bool describe(const ConstantOp& op) {
     if (op.value->numel() != 1) return false;
     constant(op.value->dtype(), op.value->get_bits(0));

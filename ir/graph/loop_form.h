@@ -91,7 +91,7 @@ struct LoopForm {
 };
 
 /// The loop form of a node. Nullopt for nodes that are read from memory (inputs, dense constants
-/// and the place of the device), and for collectives, which are no loops.
+/// and the place of the device), and for collectives and custom calls, which are no loops.
 std::optional<LoopForm> loop_form(const Graph& graph, NodeId node);
 
 /// Symbols of loop forms: "d<axis>" over [0, extent) and "r<axis>".

@@ -29,14 +29,10 @@ SourceLocation location_of(uint32_t origin, std::span<const SourceLocation> loca
 
 // The line; if it ends with an origin, this is replaced by the location.
 std::string located(std::string_view line, std::span<const SourceLocation> locations) {
-  const size_t mark = line.rfind(kMark);
-  if (mark == std::string_view::npos) return std::string(line);
-  uint32_t origin = 0;
-  const char* const end = line.data() + line.size();
-  const auto [rest, error] = std::from_chars(line.data() + mark + kMark.size(), end, origin);
-  if (error != std::errc() || rest != end) return std::string(line);
-  std::string out(line.substr(0, mark));
-  if (const SourceLocation location = location_of(origin, locations))
+  const std::optional<uint32_t> origin = origin_of(line);
+  if (!origin) return std::string(line);
+  std::string out(line.substr(0, line.rfind(kMark)));
+  if (const SourceLocation location = location_of(*origin, locations))
     return out + " at " + location.to_string();
   while (out.ends_with(' ')) out.pop_back();
   return out;
@@ -55,6 +51,15 @@ Graph with_origins(const Graph& graph) {
 std::optional<uint32_t> origin_of(const SourceLocation& location) {
   if (!location || location.file != kFile) return std::nullopt;
   return location.line;
+}
+
+std::optional<uint32_t> origin_of(std::string_view line) {
+  const size_t mark = line.rfind(kMark);
+  if (mark == std::string_view::npos) return std::nullopt;
+  uint32_t origin = 0;
+  const char* const end = line.data() + line.size();
+  const auto [rest, error] = std::from_chars(line.data() + mark + kMark.size(), end, origin);
+  return error == std::errc() && rest == end ? std::optional(origin) : std::nullopt;
 }
 
 std::vector<SourceLocation> locations_of(const Graph& graph) {

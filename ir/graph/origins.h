@@ -24,6 +24,9 @@ Graph with_origins(const Graph& graph);
 /// The number that `with_origins` put into this location; nullopt for other locations.
 std::optional<uint32_t> origin_of(const SourceLocation& location);
 
+/// The number in the " at node:12" at the end of a line; nullopt for other lines.
+std::optional<uint32_t> origin_of(std::string_view line);
+
 /// The locations of all nodes, in order.
 std::vector<SourceLocation> locations_of(const Graph& graph);
 

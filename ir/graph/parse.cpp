@@ -49,6 +49,7 @@ const std::pair<std::string_view, Op> kOps[] = {
     {"barrier", BarrierOp{}},
     {"axis_index", AxisIndexOp{}},
     {"constrain", ConstrainOp{}},
+    {"custom_call", CustomCallOp{}},
 };
 
 class GraphParser {
@@ -324,6 +325,11 @@ class GraphParser {
       }
       void operator()(AxisIndexOp& op) { p.attributes({{"over", p.mesh_axis(op.axis)}}); }
       void operator()(ConstrainOp& op) { p.attributes({{"axes", p.sharding(op.sharding)}}); }
+      void operator()(CustomCallOp& op) {
+        p.attributes({{"target", p.string(op.target)},
+                      {"attributes", p.string(op.attributes), true},
+                      {"side_effects", p.flag(op.has_side_effects), true}});
+      }
       void operator()(InputOp&) {}
       void operator()(ConstantOp&) {}
       void operator()(MapOp&) {}
@@ -369,6 +375,9 @@ class GraphParser {
       value = scanner_.accept("true");
       if (!value) scanner_.expect("false");
     };
+  }
+  std::function<void()> string(std::string& value) {
+    return [this, &value] { value = unquote(scanner_.expect_string()); };
   }
   std::function<void()> integers(std::vector<int64_t>& values) {
     return [this, &values] { list([&] { values.push_back(scanner_.expect_integer()); }); };

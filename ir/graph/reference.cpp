@@ -373,6 +373,12 @@ class ReferenceEvaluator {
   }
   void operator()(const CollectiveOp&) { fail_needs_mesh(node_); }
   void operator()(const AxisIndexOp&) { fail_needs_mesh(node_); }
+  void operator()(const CustomCallOp&) {
+    guess();
+    // Nothing is known about how the function's result depends on its operands.
+    if (!std::ranges::all_of(operands_, [](const Value* x) { return all_known(*x); }))
+      for (Uncertain& e : result_.elements) forget(e, result_.dtype);
+  }
   void operator()(const ConstantOp& op) { result_ = exactly(*op.value); }
   void operator()(const IotaOp&) { guess(); }
   void operator()(const SizeOp&) { guess(); }

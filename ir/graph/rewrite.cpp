@@ -61,9 +61,11 @@ Graph without_dead_code(const Graph& graph) {
 std::vector<bool> needed_nodes(const Graph& graph) {
   std::vector<bool> needed(graph.size());
   for (const GraphOutput& output : graph.outputs()) needed[output.node.index] = true;
-  for (size_t i = graph.size(); i-- > 0;)
+  for (size_t i = graph.size(); i-- > 0;) {
+    if (has_side_effects(graph[NodeId(i)])) needed[i] = true;
     if (needed[i])
       for (const NodeId operand : graph[NodeId(i)].operands) needed[operand.index] = true;
+  }
   return needed;
 }
 

@@ -21,15 +21,16 @@ struct Rewriting {
   NodeId keep() const;
 };
 
-/// Copies the nodes that the outputs of `graph` need. `rewrite` returns, for each node that is no
+/// Copies the nodes that are needed (needed_nodes). `rewrite` returns, for each node that is no
 /// input, the node of the result that replaces it. All inputs stay, in order, and so do the names
 /// and updates of outputs. A replacement without a label inherits that of the node it replaces.
 Graph rewrite(const Graph& graph, const std::function<NodeId(const Rewriting&)>& rewrite);
 
-/// `graph` without the nodes that its outputs do not need.
+/// `graph` without the nodes that are not needed.
 Graph without_dead_code(const Graph& graph);
 
-/// For every node of `graph`: whether an output needs it.
+/// For every node of `graph`: whether an output needs it, or a node with side effects, or it is
+/// one.
 std::vector<bool> needed_nodes(const Graph& graph);
 
 }  // namespace braze

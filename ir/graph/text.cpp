@@ -79,6 +79,11 @@ struct AttributeText {
                         : format("over: {}, {}: {}", op.axis.name, word, op.offset);
   }
   std::string operator()(const AxisIndexOp& op) const { return "over: " + op.axis.name; }
+  std::string operator()(const CustomCallOp& op) const {
+    std::string text = "target: " + quote(op.target);
+    if (!op.attributes.empty()) text += ", attributes: " + quote(op.attributes);
+    return op.has_side_effects ? text + ", side_effects: true" : text;
+  }
   std::string operator()(const ConstrainOp& op) const {
     return format("axes: [{}]", join(op.sharding.axes(), ", ", [](const std::string& axis) {
                     return axis.empty() ? std::string("none") : axis;

@@ -26,6 +26,14 @@ void describe_exchange(const Program& program, Launch& launch) {
   launch.instances = {elements};
 }
 
+void describe_custom_call(const Program& program, Launch& launch) {
+  const auto bytes = [&](uint32_t slot) { return bytes_of(program.slots.at(slot).type); };
+  launch.bytes_read = 0;
+  for (size_t b = 0; b + 1 < launch.buffers.size(); ++b)
+    launch.bytes_read += bytes(launch.buffers[b]);
+  launch.bytes_written = bytes(launch.buffers.back());
+}
+
 Expr received_bytes(const Program& program, const Launch& launch) {
   Expr bytes = 0;
   for (size_t b = 0; b < launch.buffers.size(); b += 2)

@@ -1,4 +1,4 @@
-// exchanges.h — what a Program says about its collectives.
+// exchanges.h — what a Program says about its collectives and custom calls.
 #pragma once
 
 #include <string>
@@ -10,6 +10,9 @@ namespace braze {
 /// Sets the fields of a collective that follow from its slots: its instances, and the bytes that it
 /// reads and writes.
 void describe_exchange(const Program& program, Launch& launch);
+
+/// Sets the bytes that a custom call reads and writes, which follow from its slots.
+void describe_custom_call(const Program& program, Launch& launch);
 
 /// The bytes that each device receives in a collective of the program.
 Expr received_bytes(const Program& program, const Launch& launch);

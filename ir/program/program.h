@@ -29,6 +29,7 @@
 #include "braze/precision.h"
 #include "ir/index/expr.h"
 #include "ir/ops/collective.h"
+#include "ir/ops/custom_call.h"
 #include "ir/ops/monoid.h"
 #include "ir/target/target.h"
 #include "ir/type/tensor_type.h"
@@ -117,8 +118,11 @@ struct Launch {
   /// The value of `artifact` for `collective` of slot `buffers[0]` into slot `buffers[1]`,
   /// and so on for each further member.
   static constexpr uint32_t kCollective = UINT32_MAX - 1;
+  /// The value of `artifact` for `custom`: all slots of `buffers` are its operands, except for the
+  /// last one, which is its result.
+  static constexpr uint32_t kCustomCall = UINT32_MAX - 2;
   uint32_t artifact = 0;
-  bool is_kernel() const { return artifact < kCollective; }
+  bool is_kernel() const { return artifact < kCustomCall; }
   /// The names of the equal kernels, or of the collectives, that are one launch. Empty if it is a
   /// single one.
   std::vector<std::string> members = {};
@@ -131,6 +135,7 @@ struct Launch {
   std::vector<uint32_t> zeroed;  ///< slots whose bytes are 0 before the first phase
   int64_t scratch_bytes = 0;     ///< private storage of one worker
   Collective collective = {};
+  CustomCallOp custom = {};
   std::vector<GpuPhase> gpu;                 ///< as `instances`; empty for a host device
   std::vector<TensorMapRecipe> tensor_maps;  ///< in the order of the kernel's parameters
   // These are for people, profiles and reports.

@@ -83,10 +83,23 @@ std::string tensor_map_text(const TensorMapRecipe& map) {
                 list_text(map.extents), list_text(map.box), map.swizzle);
 }
 
+std::string custom_call_text(const Launch& launch) {
+  const std::span operands(launch.buffers.data(), launch.buffers.size() - 1);
+  std::string out = format("custom_call {} slots {} to slot {}", quote(launch.custom.target),
+                           list_text(operands), launch.buffers.back());
+  if (!launch.custom.attributes.empty())
+    out += format(" attributes {}", quote(launch.custom.attributes));
+  if (launch.custom.has_side_effects) out += " side_effects";
+  out += format(" {}\n", quote(launch.name));
+  for (const std::string& op : launch.ops) out += format("  op {}\n", quote(op));
+  return out;
+}
+
 std::string launch_text(const Program& program, const Launch& launch) {
   if (launch.artifact == Launch::kCopy)
     return format("copy slot {} to slot {} {}\n", launch.buffers.at(0), launch.buffers.at(1),
                   quote(launch.name));
+  if (launch.artifact == Launch::kCustomCall) return custom_call_text(launch);
   if (launch.artifact == Launch::kCollective) {
     const Collective& c = launch.collective;
     std::string out = format("collective {}", name(c.kind));
@@ -352,6 +365,7 @@ class ProgramParser {
   void parse_launch() {
     if (scanner_.accept("copy")) return parse_copy();
     if (scanner_.accept("collective")) return parse_together();
+    if (scanner_.accept("custom_call")) return parse_custom_call();
     scanner_.expect("launch");
     Launch launch;
     scanner_.expect_symbol();
@@ -416,6 +430,24 @@ class ProgramParser {
     for (const uint32_t slot : launch.buffers)
       if (slot >= out_.slots.size()) scanner_.fail_here("the program has no such slot");
     describe_exchange(out_, launch);
+    out_.launches.push_back(std::move(launch));
+  }
+
+  void parse_custom_call() {
+    Launch launch{.artifact = Launch::kCustomCall};
+    launch.custom.target = string();
+    scanner_.expect("slots");
+    launch.buffers = numbers();
+    scanner_.expect("to");
+    scanner_.expect("slot");
+    launch.buffers.push_back(number<uint32_t>());
+    if (scanner_.accept("attributes")) launch.custom.attributes = string();
+    launch.custom.has_side_effects = scanner_.accept("side_effects");
+    launch.name = string();
+    while (scanner_.accept("op")) launch.ops.push_back(string());
+    for (const uint32_t slot : launch.buffers)
+      if (slot >= out_.slots.size()) scanner_.fail_here("the program has no such slot");
+    describe_custom_call(out_, launch);
     out_.launches.push_back(std::move(launch));
   }
 

@@ -145,6 +145,7 @@ class Verifier {
       return;
     }
     if (launch.artifact == Launch::kCollective) return check_collective(launch, context);
+    if (launch.artifact == Launch::kCustomCall) return check_custom_call(launch, context);
     if (launch.artifact >= program_.artifacts.size())
       return wrong("the launch refers to an artifact that does not exist");
     if (launch.scratch_bytes < 0) wrong("the scratch of the launch is negative");
@@ -152,6 +153,18 @@ class Verifier {
       wrong("the members of the launch do not have equally many buffers");
     check_phases(launch, program_.artifacts[launch.artifact], context);
     for (const TensorMapRecipe& map : launch.tensor_maps) check_map(map, launch, context);
+  }
+
+  void check_custom_call(const Launch& launch, const std::string& context) {
+    const auto wrong = [&](std::string_view what) { report(context, std::string(what)); };
+    if (launch.custom.target.empty()) wrong("the custom call does not name its function");
+    if (launch.buffers.empty()) return wrong("the custom call has no result");
+    const uint32_t result = launch.buffers.back();
+    if (std::ranges::count(launch.buffers, result) > 1)
+      wrong("the custom call writes to a slot that it reads");
+    const Slot::Kind kind = program_.slots[result].kind;
+    if (kind == Slot::Kind::Constant || kind == Slot::Kind::Place)
+      wrong("the custom call writes to a constant");
   }
 
   // Checks that the sizes of both slots of each member are those of the kind of collective, and

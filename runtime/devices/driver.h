@@ -13,6 +13,7 @@
 
 #include "braze/device.h"
 #include "braze/error.h"
+#include "ir/graph/custom_calls.h"
 #include "ir/program/program.h"
 #include "ir/program/verify.h"
 #include "runtime/execution/work_queue.h"
@@ -86,7 +87,7 @@ struct LaunchArguments {
 };
 
 /// Launches of a call that follow one another in a stream, and that wait for nothing in other
-/// streams between them: all of the call, or those between two collectives.
+/// streams between them: all of the call, or those between two collectives or custom calls.
 struct Stretch {
   uint32_t first = 0, last = 0;      ///< positions in Program::launches; `last` is behind the end
   DeviceStream* stream = nullptr;    ///< the stream in which they run
@@ -101,6 +102,12 @@ class LoadedProgram {
  public:
   virtual ~LoadedProgram() = default;
   virtual void launch(const LaunchArguments& arguments) = 0;
+  /// Calls a function of the host program for a custom call, with the driver's own object for the
+  /// stream into which the function puts its work; null on a host device.
+  virtual void call_function(const LaunchArguments& /*arguments*/,
+                             const std::function<void(void*)>& function) {
+    function(nullptr);
+  }
   /// Takes the memory that the launches of a call need besides their buffers; null if they need
   /// none. Any thread calls it before the call is submitted, so that ResourceExhausted is thrown
   /// before anything has happened. Several calls may get the same memory.
@@ -150,6 +157,8 @@ class DeviceDriver {
 
   /// Whether the device's memory is the host's.
   virtual bool has_host_memory() const { return true; }
+  /// The memory on which functions of the host program work here.
+  virtual CustomMemory custom_memory() const { return CustomMemory::Host; }
   /// Blocks until everything submitted so far is complete, then rethrows the first error since the
   /// last call of this function.
   virtual void synchronize() { queue_.synchronize(); }

@@ -5,9 +5,12 @@
 #include <new>
 #include <utility>
 
+#include "ir/graph/custom_calls.h"
 #include "ir/graph/interpret.h"
+#include "ir/graph/origins.h"
 #include "ir/support/fork.h"
 #include "ir/support/text.h"
+#include "ir/values/bools.h"
 #include "runtime/devices/registry.h"
 #include "runtime/execution/plan.h"
 #include "runtime/execution/prepared_call.h"
@@ -33,6 +36,10 @@ struct Executable::Impl {
     };
     for (const Launch& launch : program->launches) {
       most_buffers = std::max(most_buffers, launch.buffers.size());
+      functions.push_back(launch.artifact == Launch::kCustomCall
+                              ? need_custom_function(launch.custom, driver.custom_memory(),
+                                                     driver.name(), context_of(launch))
+                              : nullptr);
     }
     for (const ProgramOutput& output : program->outputs) {
       const std::string& label = program->slots[output.slot].label;
@@ -56,6 +63,14 @@ struct Executable::Impl {
     if (!wanted.empty() || !places.empty()) placed = driver.fence(nullptr);
   }
 
+  /// The node and the user's line of a launch that computes one node.
+  ErrorContext context_of(const Launch& launch) const {
+    ErrorContext context{.location = {}, .node = launch.name};
+    const auto node = launch.ops.empty() ? std::nullopt : origin_of(launch.ops.front());
+    if (node && *node < program->locations.size()) context.location = program->locations[*node];
+    return context;
+  }
+
   /// Kernels do not write to constants.
   void* constant_address(size_t index) const {
     if (constants[index].valid()) return constants[index].state()->data;
@@ -66,6 +81,8 @@ struct Executable::Impl {
   DeviceDriver& driver;
   const Plan plan;
   const std::unique_ptr<LoadedProgram> code;
+  // By launch: the function of the host program that it calls; null if it calls none.
+  std::vector<std::shared_ptr<const CustomFunction>> functions;
   size_t most_buffers = 0;  // of a launch
   std::vector<Label> output_labels;
   Label arena_label;
@@ -209,8 +226,8 @@ class Call : public Work {
         const uint32_t last = end_of_stretch(first);
         if (const auto awaits = binding->launches[first].awaits) await_collectives(*awaits);
         const auto launches = [&] { launch_stretch(first, last); };
-        if (is_collective(first) || are_launches_watched())
-          launches();  // other devices take part, or each launch must be visible
+        if (stands_alone(first) || are_launches_watched())
+          launches();  // it is no work of the device alone, or each launch must be visible
         else
           executable->code->run({first, last, stream.get(), slots(), binding->symbols}, launches);
         first = last;
@@ -240,6 +257,26 @@ class Call : public Work {
     if (auto fence = together->run(exchanges_)) under_way_.emplace_back(i, std::move(fence));
   }
 
+  void call_function(uint32_t i, std::span<void* const> buffers) {
+    const Launch& launch = executable->program->launches[i];
+    const Binding::LaunchValues& values = binding->launches[i];
+    std::vector<CustomTensor> tensors;
+    for (size_t b = 0; b < buffers.size(); ++b) {
+      const DType dtype = executable->program->slots[launch.buffers[b]].type.dtype;
+      tensors.push_back({buffers[b], dtype, values.shapes[b], values.sizes[b]});
+    }
+    const CustomTensor result = tensors.back();
+    tensors.pop_back();
+    executable->code->call_function({.launch = i, .stream = stream.get()}, [&](void* native) {
+      call_custom_function(
+          *executable->functions[i],
+          {launch.custom.target, launch.custom.attributes, tensors, result, native},
+          executable->context_of(launch));
+    });
+    if (result.dtype == DType::Bool && executable->driver.has_host_memory())
+      make_bools({static_cast<std::byte*>(result.data), result.bytes});
+  }
+
   /// Makes later work wait for the collectives up to this launch.
   void await_collectives(uint32_t last) {
     std::shared_ptr<Fence> fence;
@@ -266,17 +303,19 @@ class Call : public Work {
     return std::span(addresses_).first(executable->program->slots.size());
   }
 
-  bool is_collective(uint32_t i) const {
-    return executable->program->launches[i].artifact == Launch::kCollective;
+  /// Whether a launch may not be repeated from a record: other devices take part in it, or a
+  /// function of the host program does it, which may do something else at each call.
+  bool stands_alone(uint32_t i) const {
+    const uint32_t artifact = executable->program->launches[i].artifact;
+    return artifact == Launch::kCollective || artifact == Launch::kCustomCall;
   }
 
   /// The end of the launches from `first` on that wait for collectives only before the first one.
   uint32_t end_of_stretch(uint32_t first) const {
     const auto count = static_cast<uint32_t>(executable->program->launches.size());
-    if (!together) return count;
     uint32_t last = first + 1;
-    if (is_collective(first)) return last;
-    while (last < count && !is_collective(last) && !binding->launches[last].awaits) ++last;
+    if (stands_alone(first)) return last;
+    while (last < count && !stands_alone(last) && !binding->launches[last].awaits) ++last;
     return last;
   }
 
@@ -305,6 +344,10 @@ class Call : public Work {
       const LaunchTimer timer(executable->program, binding, i, driver, stream.get());
       if (launch.artifact == Launch::kCollective) {
         do_together(i, buffers);
+        continue;
+      }
+      if (launch.artifact == Launch::kCustomCall) {
+        call_function(i, buffers);
         continue;
       }
       executable->code->launch({.launch = i,

@@ -231,6 +231,9 @@ std::shared_ptr<const Binding> Plan::make_binding(std::span<const Array> argumen
     launch.empty = !launch.instances.empty() && most == 0;
     if (p.launches[i].artifact == Launch::kCollective)
       launch.exchanges = exchanges_of(p.launches[i], b);
+    if (p.launches[i].artifact == Launch::kCustomCall)
+      for (const uint32_t slot : p.launches[i].buffers)
+        launch.shapes.push_back(all(slot_dims_[slot]));
     const double one_core =
         std::max(static_cast<double>(launch.bytes) * cores / target_.cache_bytes_per_second,
                  static_cast<double>(launch.flops) * cores / target_.flops_per_second);

@@ -38,6 +38,7 @@ struct Binding {
     bool serial = false;          ///< too short to be worth several threads
     double seconds = 0;           ///< estimated time
     uint64_t bytes = 0, flops = 0;
+    std::vector<std::vector<int64_t>> shapes = {};  ///< of each buffer of a custom call
     /// The exchanges of a collective. The operands of an exchange are one piece of memory, and so
     /// are its results. Each piece holds one member of the launch, or several side by side.
     struct Exchange {

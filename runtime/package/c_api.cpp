@@ -8,6 +8,7 @@
 #include <string>
 
 #include "braze/config.h"
+#include "braze/custom_function.h"
 #include "braze/dlpack.h"
 #include "braze/stream.h"
 #include "braze/version.h"
@@ -55,6 +56,8 @@ inline constexpr Code kBadDtype{"bad-dtype", ErrorKind::InvalidArgument,
                                 "A number is not an element type."};
 inline constexpr Code kBadRank{"bad-rank", ErrorKind::InvalidArgument,
                                "An array has more axes than Braze takes."};
+inline constexpr Code kBadCustomKind{"bad-custom-kind", ErrorKind::InvalidArgument,
+                                     "A kind of device is neither cpu nor cuda."};
 inline constexpr Code kNoStream{"no-stream", ErrorKind::InvalidArgument,
                                 "A stream is left that was not entered."};
 }  // namespace codes
@@ -206,6 +209,44 @@ Array borrow(const braze_memory& pointer) {
   memory.may_copy = given.must_not_copy == 0;
   memory.release = release.take();
   return Array::borrow(std::move(memory));
+}
+
+DeviceKind custom_kind(std::string_view text) {
+  if (text == "cpu") return DeviceKind::Cpu;
+  if (text == "cuda") return DeviceKind::Cuda;
+  fail(codes::kBadCustomKind, fmt::format("{} is neither \"cpu\" nor \"cuda\"", quote(text)));
+}
+
+/// The function of C as one of C++.
+CustomFunction custom_function(braze_custom_function function, void* user) {
+  return [function, user](const CustomArguments& call) {
+    const auto tensor = [](const CustomTensor& x) {
+      return braze_custom_tensor{sizeof(braze_custom_tensor),
+                                 x.data,
+                                 static_cast<braze_dtype>(x.dtype),
+                                 x.shape.size(),
+                                 x.shape.data(),
+                                 x.bytes};
+    };
+    std::vector<braze_custom_tensor> operands;
+    for (const CustomTensor& operand : call.operands) operands.push_back(tensor(operand));
+    std::vector<const braze_custom_tensor*> pointers;
+    for (const braze_custom_tensor& operand : operands) pointers.push_back(&operand);
+    const braze_custom_tensor result = tensor(call.result);
+    const std::string name(call.target), attributes(call.attributes);
+    const braze_custom_arguments arguments{sizeof(braze_custom_arguments),
+                                           user,
+                                           name.c_str(),
+                                           attributes.c_str(),
+                                           attributes.size(),
+                                           pointers.data(),
+                                           pointers.size(),
+                                           &result,
+                                           call.stream};
+    const char* const reason = function(&arguments);
+    if (!reason) return std::string();
+    return *reason ? std::string(reason) : std::string("it gives no reason");
+  };
 }
 
 /// Makes an array and stores it in `out`. The array is made first, and takes over its memory, so
@@ -525,6 +566,18 @@ braze_status braze_stream_leave(void) {
 
 braze_status braze_stream_synchronize(const braze_stream* stream) {
   return guarded([&] { need(stream, "stream").value.synchronize(); });
+}
+
+braze_status braze_register_custom_call(const char* name, const char* kind,
+                                        braze_custom_function function, void* user) {
+  return guarded([&] {
+    register_custom_call(&need(name, "name"), custom_kind(&need(kind, "kind")),
+                         custom_function(&need(function, "function"), user));
+  });
+}
+
+braze_status braze_load_custom_calls(const char* path) {
+  return guarded([&] { load_custom_calls(&need(path, "path")); });
 }
 
 void* braze_stream_native(const braze_stream* stream) {

@@ -54,8 +54,9 @@ void add_launch(trace::Arguments& arguments, const DeviceEvent& event, double se
 
 std::string_view category_of(const DeviceEvent& event) {
   if (!event.program) return kLanes[static_cast<int>(event.lane)].category;
-  const bool is_kernel = event.program->launches[event.launch].artifact != Launch::kCollective;
-  return is_kernel ? "kernel" : "collective";
+  const Launch& launch = event.program->launches[event.launch];
+  if (launch.artifact == Launch::kCustomCall) return "custom call";
+  return launch.artifact == Launch::kCollective ? "collective" : "kernel";
 }
 
 /// Events whose times are not known yet.

@@ -4,8 +4,10 @@
 
 #include <cmath>
 
+#include "braze/custom_function.h"
 #include "braze/model.h"
 #include "ir/graph/graph.h"
+#include "ir/graph/text.h"
 
 namespace braze {
 namespace {
@@ -76,7 +78,49 @@ TEST(Stablehlo, ListsEveryOperationThatCannotBeImported) {
             "m.mlir: 2 operations cannot be imported, of 4\n"
             "  line 3 (stablehlo.cholesky): there is no such operation\n"
             "  line 5 (stablehlo.custom_call): a call of \"lapack_ssyevd\", a function of another "
-            "library");
+            "library; fix: register a function of this name before the import");
+}
+
+TEST(Stablehlo, CallsOfRegisteredFunctionsAreImported) {
+  register_custom_call("stablehlo.test", DeviceKind::Cpu, [](const CustomArguments& call) {
+    const std::span<const float> x = call.operands[0].as<float>();
+    for (size_t i = 0; i < x.size(); ++i)
+      call.result.as<float>()[i] = x[i] + static_cast<float>(call.attributes.size());
+    return std::string();
+  });
+  const auto text = [](const std::string& more) {
+    return "%0 = stablehlo.custom_call @stablehlo.test(%a) {" + more +
+           "} : (tensor<2x3xf32>) -> tensor<2x3xf32>\n return %0 : tensor<2x3xf32>";
+  };
+  const std::string types = "%a: tensor<2x3xf32>) -> tensor<2x3xf32>";
+  const Model model =
+      parse(text("backend_config = \"four\", has_side_effect = true, called_computations = [], "
+                 "operand_layouts = [dense<[1, 0]> : tensor<2xindex>], "
+                 "result_layouts = [dense<[1, 0]> : tensor<2xindex>], api_version = 2 : i32"),
+            types);
+  EXPECT_NE(to_text(model.graph())
+                .find("custom_call %a {target: \"stablehlo.test\", attributes: \"four\", "
+                      "side_effects: true} : f32[2, 3]"),
+            std::string::npos)
+      << to_text(model.graph());
+  for (const auto& [more, why] : {
+           std::pair("operand_layouts = [dense<[0, 1]> : tensor<2xindex>]", "not row-major"),
+           std::pair("result_layouts = [1]", "not row-major"),
+           std::pair("backend_config = {key = 1 : i32}", "would not get: backend_config"),
+           std::pair("sideways = 1 : i32", "would not get: sideways"),
+       })
+    EXPECT_NE(error_of(text(more), types).find(why), std::string::npos)
+        << error_of(text(more), types);
+  // What has side effects is not called in a branch that is not taken.
+  EXPECT_NE(error_of("%1 = \"stablehlo.if\"(%p) ({\n"
+                     "  %2 = stablehlo.custom_call @stablehlo.test(%a) {has_side_effect = true} : "
+                     "(tensor<2xf32>) -> tensor<2xf32>\n"
+                     "  stablehlo.return %2 : tensor<2xf32>\n}, {\n"
+                     "  stablehlo.return %a : tensor<2xf32>\n}) : (tensor<i1>) -> tensor<2xf32>\n"
+                     "return %1 : tensor<2xf32>",
+                     "%a: tensor<2xf32>, %p: tensor<i1>) -> tensor<2xf32>")
+                .find("in a branch that is computed whether it is taken or not"),
+            std::string::npos);
 }
 
 TEST(Stablehlo, TypesThatTheTextGetsWrongAreErrors) {

@@ -26,6 +26,7 @@ struct Options {
   InputFlags inputs;
   OutputFlags output;
   PackageFlags package;
+  LibraryFlags libraries;
 };
 
 void print_devices() {
@@ -53,10 +54,13 @@ Exit run(const Options& options) {
   if (options.file.empty()) fail_usage("give the package to run; `braze-run --help` shows how");
   if (options.repeat < 0) fail_usage("--repeat must be a number of calls, at least 1");
   std::vector<ReadFile> read = options.package.files();
+  for (const std::string& library : options.libraries.libraries)
+    read.push_back({library, "holds functions"});
   read.push_back({options.file, "runs"});
   check_overwrites(read, options.output.paths());
   const auto start = std::chrono::steady_clock::now();
   const Device device = options.device.empty() ? default_device() : Device(options.device);
+  options.libraries.load();
   const Runnable runnable = load_runnable(options.package, options.file, device);
   const double ready =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -89,6 +93,7 @@ void add(Arguments& arguments, Options& options) {
   options.inputs.add_to(arguments);
   options.output.add_to(arguments);
   options.package.add_to(arguments);
+  options.libraries.add_to(arguments);
   arguments.add_option("--repeat", options.repeat, "Number of calls to time");
   arguments.add_flag("--json", options.json, "Print JSON");
   arguments.add_flag("--devices", options.devices, "List the devices and exit");

@@ -20,6 +20,7 @@
 #include "tools/braze/files.h"
 #include "tools/braze/model.h"
 #include "tools/braze/options.h"
+#include "tools/braze/package.h"
 #include "tools/braze/report.h"
 #include "tools/braze/source.h"
 
@@ -33,6 +34,7 @@ struct Options {
   bool embed = false, no_assembler = false, trust = false, json = false;
   CompileFlags compile;
   ModelFlags model;
+  LibraryFlags libraries;
 };
 
 std::string name_of(const Source& source) {
@@ -93,6 +95,7 @@ void add_model(const Options& options, std::vector<PackSource>& sources, PackOpt
   if (options.files.size() != 1)
     fail_usage("compile a model alone, because its weights become the weights of the package");
   if (!options.weights.empty()) fail_usage("--weights is for text; a model has its own weights");
+  options.libraries.load();
   const Model model = options.model.load(options.files[0]);
   sources.push_back(
       {model.graph().name(), [model](const Target& target, const CompileOptions& compile) {
@@ -200,6 +203,7 @@ std::function<Exit()> add(Arguments& arguments) {
   arguments.add_option("--header", options->header, "C header to write, for programs in C");
   options->compile.add_to(arguments);
   options->model.add_to(arguments);
+  options->libraries.add_to(arguments);
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return compile(*options); };
 }

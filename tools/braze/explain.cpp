@@ -85,6 +85,13 @@ void print_launch(const Program& program, const Launch& launch) {
     for (const std::string& op : op_texts(program, launch)) fmt::print("    {}\n", op);
     return;
   }
+  if (launch.artifact == Launch::kCustomCall) {
+    fmt::print("\ncustom call {}: of {}, {} read, {} written\n", launch.name,
+               quote(launch.custom.target), amount(launch.bytes_read, bytes_text),
+               amount(launch.bytes_written, bytes_text));
+    for (const std::string& op : op_texts(program, launch)) fmt::print("    {}\n", op);
+    return;
+  }
   fmt::print("\nkernel {}\n", launch.name);
   fmt::print("  {} read, {} written, {} flops, instances {}\n",
              amount(launch.bytes_read, bytes_text), amount(launch.bytes_written, bytes_text),

@@ -11,6 +11,7 @@
 #include "tools/braze/command.h"
 #include "tools/braze/files.h"
 #include "tools/braze/model.h"
+#include "tools/braze/package.h"
 #include "tools/braze/report.h"
 
 namespace braze::tool {
@@ -21,6 +22,7 @@ struct Options {
   std::string file, output;
   bool json = false;
   ModelFlags model;
+  LibraryFlags libraries;
 };
 
 std::string types_text(const std::vector<Model::Value>& values) {
@@ -36,6 +38,7 @@ Exit import(const Options& options) {
   const std::string weights =
       std::filesystem::path(options.output).replace_extension(".safetensors").string();
   check_overwrites({{options.file, "is imported"}}, {options.output, weights});
+  options.libraries.load();
   const Model model = options.model.load(options.file);
   const std::string text = to_text(model.graph());
   const bool has_weights = save_weights(model, weights);
@@ -65,6 +68,7 @@ std::function<Exit()> add(Arguments& arguments) {
                   "Graph text to write; the weights go into a .safetensors file beside it")
       .required();
   options->model.add_to(arguments);
+  options->libraries.add_to(arguments);
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return import(*options); };
 }

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "braze/custom_function.h"
 #include "ir/program/container.h"
 #include "runtime/package/package.h"
 #include "tools/braze/arguments.h"
@@ -54,6 +55,20 @@ std::vector<ReadFile> PackageFlags::files() const {
   std::vector<ReadFile> files = {{weights, "holds the weights"}};
   for (const std::string& key : trust_keys) files.push_back({key, "holds a key"});
   return files;
+}
+
+void LibraryFlags::add_to(Arguments& arguments) {
+  arguments
+      .add_option("--load", libraries,
+                  "Shared library with functions that custom calls need; its code runs with your "
+                  "rights")
+      .repeatable();
+}
+
+void LibraryFlags::load() const {
+  blame(Exit::BadFile, [&] {
+    for (const std::string& library : libraries) load_custom_calls(library);
+  });
 }
 
 Runnable load_runnable(const PackageFlags& flags, const std::string& path, const Device& device) {

@@ -35,6 +35,15 @@ struct PackageFlags {
   std::vector<ReadFile> files() const;
 };
 
+/// --load: libraries of functions that graphs call (custom_function.h).
+struct LibraryFlags {
+  std::vector<std::string> libraries;
+
+  void add_to(Arguments& arguments);
+  /// Loads them, in order. One that cannot be loaded is a Failure with Exit::BadFile.
+  void load() const;
+};
+
 /// An executable, and the arguments that come from the package's weights.
 struct Runnable {
   Executable executable;

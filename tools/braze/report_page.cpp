@@ -327,7 +327,7 @@ class Page {
           esc(join(launch.members, ", ", std::identity())));
     for (const FusedKernel* fused : row.fused)
       put("<p>Estimated {}</p>\n", esc(fused->cost.to_string()));
-    if (!copy) {
+    if (launch.is_kernel()) {
       const Artifact& artifact = program_.artifacts[launch.artifact];
       put("<p>Code: {}, {}{}</p>\n", esc(artifact.format),
           bytes_text(static_cast<uint64_t>(artifact.code.size())),

@@ -46,6 +46,7 @@ struct Options {
   OutputFlags output;
   CompileFlags compile;
   PackageFlags package;
+  LibraryFlags libraries;
   ModelFlags model;
   MeshFlags mesh;
 };
@@ -202,6 +203,8 @@ std::string timings_json(const std::vector<Timing>& timings) {
 // Results may replace files of inputs, which were read before.
 void check_files(const Options& options) {
   std::vector<ReadFile> read = options.package.files();
+  for (const std::string& library : options.libraries.libraries)
+    read.push_back({library, "holds functions"});
   read.push_back({options.file, "runs"});
   std::vector<std::string> written = options.output.paths();
   written.push_back(options.trace);
@@ -222,6 +225,7 @@ Exit run(const Options& options) {
   const Device device = options.device.empty() ? default_device() : find_device(options.device);
   const uint64_t hits_before = DiskCache::of_process().stats().hits;
   WallClock clock;
+  options.libraries.load();
   const Job job = make_job(options, device);
   const double ready_seconds = clock.lap();
   const Program* program = &job.program();
@@ -294,6 +298,7 @@ std::function<Exit()> add(Arguments& arguments) {
   arguments.add_option("--trace", options->trace, "File for a timeline, which Perfetto shows");
   options->compile.add_to(arguments);
   options->package.add_to(arguments);
+  options->libraries.add_to(arguments);
   options->model.add_values_to(arguments);
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return run(*options); };

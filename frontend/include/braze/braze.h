@@ -8,6 +8,8 @@
 #include "braze/compile.h"
 #include "braze/config.h"
 #include "braze/creation.h"
+#include "braze/custom_call.h"
+#include "braze/custom_function.h"
 #include "braze/device.h"
 #include "braze/dlpack.h"
 #include "braze/dtype.h"

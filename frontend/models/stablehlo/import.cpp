@@ -5,8 +5,10 @@
 #include <set>
 #include <utility>
 
+#include "braze/custom_call.h"
 #include "frontend/models/importing.h"
 #include "frontend/models/stablehlo/node.h"
+#include "ir/graph/custom_calls.h"
 #include "ir/support/progress.h"
 #include "ir/support/suggest.h"
 #include "ir/support/text.h"
@@ -344,7 +346,59 @@ class Importer final : public Scalars {
                             operands[i].tensor});
       return {};
     }
-    fail(kStablehloNode, fmt::format("a call of {}, a function of another library", quote(target)));
+    const bool is_known = find_custom_function(target, CustomMemory::Host) ||
+                          find_custom_function(target, CustomMemory::Cuda);
+    if (!is_known)
+      fail(kStablehloNode,
+           fmt::format("a call of {}, a function of another library", quote(target)),
+           {.fix = "register a function of this name before the import"});
+    if (scalars_) fail(kStablehloNode, "an operation of tensors in a function of scalars");
+    return {{called(operation, target, operands)}};
+  }
+
+  // The call of a function that the host program has registered.
+  Tensor called(const Operation& operation, const std::string& target, const Values& operands) {
+    if (operation.result_types.size() != 1)
+      fail(kStablehloNode,
+           fmt::format("a call of {} with {}, but a custom call has one", quote(target),
+                       count_text(operation.result_types.size(), "result")));
+    const Type& type = operation.result_types[0];
+    if (!type.tensor) fail(kStablehloNode, fmt::format("Braze has no type {}", type.text));
+    std::vector<Tensor> tensors;
+    for (const Value& operand : operands) tensors.push_back(operand.tensor);
+    CustomCallOptions options;
+    for (const auto& [name, attribute] : operation.attributes) {
+      if (name == "backend_config" && attribute.kind == Attribute::Kind::String) {
+        options.attributes = attribute.text;
+      } else if (name == "has_side_effect") {
+        options.side_effects = attribute.integer != 0;
+      } else if (name == "operand_layouts" || name == "result_layouts") {
+        for (const Attribute& layout : attribute.list) check_layout(layout);
+      } else {
+        // The convention of the call is that of Braze's functions.
+        const bool is_free = name == "call_target_name" || name == "api_version" ||
+                             name.find('.') != std::string::npos;
+        if (!is_free && !(attribute.kind == Attribute::Kind::List && attribute.list.empty()))
+          fail(kStablehloNode, fmt::format("a call of {} with an attribute that its function would "
+                                           "not get: {}",
+                                           quote(target), name));
+      }
+    }
+    if (options.side_effects && choices_ > 0)
+      fail(kStablehloNode, fmt::format("a call of {} with side effects, in a branch that is "
+                                       "computed whether it is taken or not",
+                                       quote(target)));
+    return braze::custom_call(target, tensors, type.tensor->dtype, to_dims(type.tensor->shape),
+                              std::move(options));
+  }
+
+  // A layout lists the axes, the innermost first. A function gets row-major tensors only.
+  static void check_layout(const Attribute& layout) {
+    const HostTensor* axes = layout.dense.value.get();
+    bool row_major = axes != nullptr;
+    for (int64_t i = 0; row_major && i < axes->numel(); ++i)
+      row_major = axes->get_int(i) == axes->numel() - 1 - i;
+    if (!row_major) fail(kStablehloNode, "a call with tensors that are not row-major");
   }
 
   const HostTensor* known(const Value& value) {
@@ -393,6 +447,7 @@ class Importer final : public Scalars {
       return call_block(operation.regions[static_cast<size_t>(chosen)], {}, &scope);
     }
     const Tensor& index = operands[0].tensor;
+    const Restored<int> choices(choices_, choices_ + 1);
     Values out = call_block(operation.regions[count - 1], {}, &scope);
     for (size_t i = count - 1; i-- > 0;) {
       const Values other = call_block(operation.regions[i], {}, &scope);
@@ -479,6 +534,7 @@ class Importer final : public Scalars {
   Scope* here_ = nullptr;
   size_t built_ = 0;
   int depth_ = 0;
+  int choices_ = 0;       // branches all of which are computed, around the present operation
   bool scalars_ = false;  // true in a function of scalars
 };
 

@@ -2,8 +2,9 @@
 // driver.
 //
 // A launch costs the host about two microseconds. A recorded stretch costs little more than one,
-// for any number of launches. A stretch is a whole call, or what stands between two collectives: a
-// record never holds a collective, so each process of a mesh may decide alone what it records. A
+// for any number of launches. A stretch is a whole call, or what stands between two collectives or
+// custom calls. A record never holds a collective, so each process of a mesh may decide alone what
+// it records, nor a function of the host program, which may do something else at each call. A
 // record holds addresses. The allocator gives the same addresses again and again to a program that
 // is called in a loop. A call whose addresses were seen before is therefore recorded, and its
 // records are repeated when they occur again.

@@ -35,6 +35,7 @@ class CudaDriver : public DeviceDriver {
   std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) override;
 
   bool has_host_memory() const override { return false; }
+  CustomMemory custom_memory() const override { return CustomMemory::Cuda; }
   void synchronize() override;
   void zero(DeviceStream* stream, std::byte* data, size_t size) override;
   void copy(DeviceStream* stream, std::byte* to, const std::byte* from, size_t size) override;

@@ -166,6 +166,8 @@ class CudaKernels : public LoadedProgram {
   ~CudaKernels() override;
 
   void launch(const LaunchArguments& arguments) override;
+  void call_function(const LaunchArguments& arguments,
+                     const std::function<void(void*)>& function) override;
   void run(const Stretch& stretch, const std::function<void()>& launches) override;
 
  private:
@@ -193,7 +195,7 @@ class CudaKernels : public LoadedProgram {
   CallGraphs graphs_;
 
   std::mutex launches_mutex_;
-  std::vector<Kernel> kernels_;    // by launch; without phases for a copy
+  std::vector<Kernel> kernels_;    // by launch; without phases for what is no kernel
   std::vector<void*> parameters_;  // of the present launch
 };
 
@@ -309,6 +311,14 @@ void CudaKernels::launch(const LaunchArguments& arguments) {
     if (result != cuda::CUDA_SUCCESS) fail_launch(launch, i, blocks, result);
     context_.note_launch(program_, arguments.launch, arguments.stream);
   }
+  if (wait_for_each_) context_.synchronize();
+}
+
+void CudaKernels::call_function(const LaunchArguments& arguments,
+                                const std::function<void(void*)>& function) {
+  const CudaContext::Scope scope(context_);
+  function(context_.native(arguments.stream));
+  context_.note_launch(program_, arguments.launch, arguments.stream);
   if (wait_for_each_) context_.synchronize();
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "ir/graph/custom_calls.h"
 #include "ir/graph/graph.h"
 #include "ir/graph/interpret.h"
 #include "ir/graph/origins.h"
@@ -23,6 +24,11 @@ class LoadedGraphs : public LoadedProgram {
       graphs_.push_back(
           with_locations(parse_graph(artifact.code, artifact.kernel), program_->locations));
     }
+    for (const Graph& graph : graphs_)
+      for (size_t i = 0; i < graph.size(); ++i)
+        if (const Node& node = graph[NodeId(i)]; const auto* call = node.as<CustomCallOp>())
+          need_custom_function(*call, CustomMemory::Host, driver.name(),
+                               {node.location, node.label.empty() ? call->target : node.label, {}});
     for (const Launch& launch : program_->launches) {
       const Graph& graph = graphs_[launch.artifact];
       if (launch.buffers.size() != graph.inputs().size() + graph.outputs().size()) {

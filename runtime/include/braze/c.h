@@ -256,6 +256,57 @@ braze_status braze_stream_synchronize(const braze_stream* stream);
 /** The CUDA handle of the stream; NULL on other devices. */
 void* braze_stream_native(const braze_stream* stream);
 
+/** A dense row-major tensor of a custom call, in memory that is aligned to 64 bytes. */
+typedef struct braze_custom_tensor {
+  size_t size;          /**< sizeof(braze_custom_tensor) of the library */
+  void* data;           /**< the first element; may be NULL if there are no elements */
+  braze_dtype dtype;    /**< of the elements */
+  size_t rank;          /**< the number of axes; 0 for a scalar */
+  const int64_t* shape; /**< their extents, outermost first */
+  size_t bytes;         /**< the size of all elements */
+} braze_custom_tensor;
+
+/** One call of a function of the host program. Everything in it is valid until the function
+ * returns. */
+typedef struct braze_custom_arguments {
+  size_t size;             /**< sizeof(braze_custom_arguments) of the library */
+  void* user;              /**< what was registered with the function */
+  const char* name;        /**< the name under which the function is registered */
+  const char* attributes;  /**< the bytes that the op gives it, with a zero behind them */
+  size_t attributes_bytes; /**< their number without that zero */
+  const braze_custom_tensor* const* operands; /**< must not be written */
+  size_t operand_count;                       /**< their number */
+  /** Must be written, all of it; its bytes begin undefined. */
+  const braze_custom_tensor* result;
+  /** The CUDA stream that the work must be put into; NULL on the host, where the work must be
+   * complete when the function returns. */
+  void* stream;
+} braze_custom_arguments;
+
+/** A function of the host program that graphs call by name (`custom_call`). It returns NULL, or the
+ * reason why the call failed, as a text that stays valid until this thread calls the function
+ * again. Several threads may call it at the same time. It must not run functions of Braze, read
+ * arrays or wait for a device, and nothing may be thrown through it. */
+typedef const char* (*braze_custom_function)(const braze_custom_arguments* arguments);
+
+/** Registers the function that graphs call by `name` on devices of a kind: "cpu", which includes
+ * simulators and the interpreter, or "cuda", where operands and result are memory of a GPU whose
+ * context is current. It stays until the process ends, and so must `user`. A function of Braze is
+ * loaded with those that are registered then. BRAZE_INVALID_ARGUMENT for another kind, an empty
+ * name, and a name that the kind has already. */
+braze_status braze_register_custom_call(const char* name, const char* kind,
+                                        braze_custom_function function, void* user);
+/** What a shared library must define under the name braze_custom_calls, for `--load` of the tools
+ * and braze_load_custom_calls(). It calls `add`, which is braze_register_custom_call, for each of
+ * its functions, and returns the first status that is not BRAZE_OK. So the library need not be
+ * linked with Braze. */
+typedef braze_status (*braze_custom_library)(braze_status (*add)(const char* name, const char* kind,
+                                                                 braze_custom_function function,
+                                                                 void* user));
+/** Loads such a library, which stays loaded. BRAZE_NOT_FOUND if the file does not exist,
+ * BRAZE_INVALID_ARGUMENT if it cannot be loaded or its function fails. */
+braze_status braze_load_custom_calls(const char* path);
+
 /* Arithmetic of sizes for the headers that `braze compile --header` makes. */
 static inline int64_t braze_floordiv(int64_t a, int64_t b) {
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
