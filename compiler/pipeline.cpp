@@ -288,6 +288,9 @@ Graph run_passes(Graph graph, Precision precision, const Target& target, PhaseVi
     shown("split_dots");
     graph = pack_factors(graph);
     shown("pack_factors");
+  } else if (target.matrix_speed > 0) {
+    graph = align_factors(graph);
+    shown("align_factors");
   }
   return graph;
 }

@@ -391,9 +391,10 @@ class Search {
   // from using them.
   std::optional<NodeId> packed(NodeId factor, NodeId user) const {
     const auto* dot = graph_[user].as<DotOp>();
-    if (!live_[user.index] || !dot || !target_.asynchronous_dots) return std::nullopt;
+    if (!live_[user.index] || !dot || target_.matrix_speed == 0) return std::nullopt;
     if (forms_.find(user)->largest_elements() < kLeastAsynchronousDot) return std::nullopt;
     if (dot->tf32) {
+      if (!target_.asynchronous_dots) return std::nullopt;
       const auto* transpose = graph_[factor].as<TransposeOp>();
       const auto last = transpose ? std::ssize(transpose->permutation) - 1 : -1;
       if (last < 0 || transpose->permutation.back() == last) return std::nullopt;

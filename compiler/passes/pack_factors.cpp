@@ -245,4 +245,12 @@ Graph pack_factors(const Graph& graph) {
   });
 }
 
+Graph align_factors(const Graph& graph) {
+  return rewrite(graph, [](const Rewriting& step) {
+    if (const auto* dot = step.node.as<DotOp>())
+      if (const auto packed = with_aligned_rows(step, *dot)) return *packed;
+    return step.keep();
+  });
+}
+
 }  // namespace braze

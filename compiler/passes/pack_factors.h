@@ -11,5 +11,8 @@ namespace braze {
 /// windows, its rows get zeros at their end and become multiples of 16 bytes, so that asynchronous
 /// copies can read them. So do the rows of other factors, if each of their elements is used often.
 Graph pack_factors(const Graph& graph);
+/// Only the last of these, for machines without asynchronous matrix instructions: their copies take
+/// 16 bytes at once too.
+Graph align_factors(const Graph& graph);
 
 }  // namespace braze

@@ -351,6 +351,7 @@ std::string planned(std::string_view text, std::string_view file_name) {
 }
 
 constexpr Function kFunctions[] = {
+    {"align_factors", run_pass<align_factors>},
     {"approximate", run_pass<approximate>},
     {"dead-code", run_pass<without_dead_code>},
     {"expand", run_pass<expand>},

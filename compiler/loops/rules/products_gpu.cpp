@@ -143,7 +143,7 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
   out.vector = matrices ? 2 : kAccessBytes / std::max<int64_t>(bytes, 4);
   out.chunks = chunks;
   if (halves) {
-    const auto [length, stages] = half_slices(*best, copied, target);
+    const auto [length, stages] = half_slices(*best, chunks, size, target);
     out.slice = length;
     out.stages = some_copied ? stages : kLeastStages;
   } else {

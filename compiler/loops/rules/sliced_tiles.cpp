@@ -39,6 +39,14 @@ int64_t resident_blocks(const SlicedTile& tile) {
                            1);
 }
 
+// The number of blocks that a multiprocessor gets.
+int64_t blocks_each(const SlicedTile& tile, int64_t chunks, const ProductSize& size,
+                    const Target& target) {
+  return ceil_divide(size.batches * ceil_divide(size.rows, tile.rows) *
+                         ceil_divide(size.lanes, tile.lanes) * chunks,
+                     target.cores);
+}
+
 // The time of the product with its depth in `chunks`. The unit is the time of one multiply-add on
 // the ordinary units of a multiprocessor at their best. Blocks run in rounds of as many as the
 // machine holds. A slice of a round takes the time of all multiplications, or that of its own
@@ -50,9 +58,7 @@ double product_time(Multiplier multiplier, const SlicedTile& tile, int64_t chunk
   const double between = size.ahead ? 0.1e-6 : 0.29e-6;
   constexpr double kPhase = 2.8e-6;
   const double rate = target.flops_per_second / 2 / target.cores;
-  const int64_t blocks = size.batches * ceil_divide(size.rows, tile.rows) *
-                         ceil_divide(size.lanes, tile.lanes) * chunks;
-  const int64_t each = ceil_divide(blocks, target.cores), held = resident_blocks(tile);
+  const int64_t each = blocks_each(tile, chunks, size, target), held = resident_blocks(tile);
   const auto slices = static_cast<double>(ceil_divide(ceil_divide(size.depth, chunks), tile.slice));
   const double work =
       static_cast<double>(tile.rows * tile.lanes * tile.slice) /
@@ -89,18 +95,20 @@ std::pair<const SlicedTile*, int64_t> best_tile(Multiplier multiplier, const Pro
   return best;
 }
 
-HalfSlices half_slices(const SlicedTile& tile, bool all_copied, const Target& target) {
+HalfSlices half_slices(const SlicedTile& tile, int64_t chunks, const ProductSize& size,
+                       const Target& target) {
   constexpr int64_t kBytes = 2, kPadding = 8, kMostStages = 4, kFewStages = 3;
   constexpr int64_t kReserved = 1024;  // bytes that the system takes for each block
-  const int64_t room = target.l1_bytes / resident_blocks(tile) - kReserved;
+  const int64_t blocks = std::min(resident_blocks(tile), blocks_each(tile, chunks, size, target));
+  const int64_t room = target.l1_bytes / std::max<int64_t>(blocks, 1) - kReserved;
   const auto stages = [&](int64_t length) {
     // Rows run along the depth or across it. The longer of the two forms counts.
     const int64_t along = (tile.rows + tile.lanes) * (length + kPadding),
                   across = (tile.rows + tile.lanes + 2 * kPadding) * length;
     return std::min(room / (std::max(along, across) * kBytes), kMostStages);
   };
-  const int64_t length =
-      all_copied && stages(2 * tile.slice) >= kFewStages ? 2 * tile.slice : tile.slice;
+  const bool is_long = size.ahead && stages(2 * tile.slice) >= kFewStages;
+  const int64_t length = is_long ? 2 * tile.slice : tile.slice;
   return {length, std::max<int64_t>(stages(length), 2)};
 }
 

@@ -40,10 +40,11 @@ std::pair<const SlicedTile*, int64_t> best_tile(Multiplier multiplier, const Pro
 
 /// The slices of 16-bit factors: how long they are, and how many the block holds. Long slices have
 /// fewer barriers between them; they must all be copied, because slices that pass through registers
-/// would take too many. As many blocks as the registers allow must find room.
+/// would take too many. The blocks that a multiprocessor runs at the same time must all find room.
 struct HalfSlices {
   int64_t length, stages;
 };
-HalfSlices half_slices(const SlicedTile& tile, bool all_copied, const Target& target);
+HalfSlices half_slices(const SlicedTile& tile, int64_t chunks, const ProductSize& size,
+                       const Target& target);
 
 }  // namespace braze
