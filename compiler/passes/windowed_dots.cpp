@@ -1,6 +1,7 @@
 #include "compiler/passes/windowed_dots.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "compiler/passes/match.h"
@@ -153,26 +154,45 @@ struct WindowedDot {
     return all_taps > 1 && (splits ? split : whole) <= kMostWork * before;
   }
 
+  // What a factor is a transpose of, as long as the order of its free axes stays; the numbers of
+  // axes become those of the result. `lists` holds the windowed, the batched and the summed axes.
+  NodeId without_transposes(NodeId factor, const std::array<Axes*, 3>& lists) const {
+    while (const auto* transpose = graph[factor].as<TransposeOp>()) {
+      const Axes& from = transpose->permutation;
+      Axes free;
+      for (int64_t axis = 0; axis < std::ssize(from); ++axis)
+        if (!contains(*lists[1], axis) && !contains(*lists[2], axis))
+          free.push_back(from[static_cast<size_t>(axis)]);
+      if (!std::ranges::is_sorted(free)) break;
+      for (Axes* list : lists)
+        for (int64_t& axis : *list) axis = from[static_cast<size_t>(axis)];
+      factor = graph[factor].operands[0];
+    }
+    return factor;
+  }
+
   // The sum, if the windows are those of factor `side` and the taps are axes of the other one.
   std::optional<NodeId> over_windows_of(size_t side) const {
     const Axes own = axes_of_factor(side), others = axes_of_factor(1 - side);
     const auto at = [](const Axes& list, int64_t i) { return list[static_cast<size_t>(i)]; };
     const DotOp dot = *graph[product].as<DotOp>();
-    const Axes& batch = side == 0 ? dot.batch_left : dot.batch_right;
-    const Axes& contract = side == 0 ? dot.contract_left : dot.contract_right;
+    Axes batch = side == 0 ? dot.batch_left : dot.batch_right;
+    Axes contract = side == 0 ? dot.contract_left : dot.contract_right;
     for (const int64_t axis : axes.back())
       if (at(own, axis) < 0 || contains(batch, at(own, axis))) return std::nullopt;
     for (const int64_t tap : taps.back())
       if (at(others, tap) < 0 || at(own, tap) >= 0) return std::nullopt;
-    const NodeId factor = graph[product].operands[side], other = graph[product].operands[1 - side];
+    Axes windowed;
+    for (const int64_t axis : axes.back()) windowed.push_back(at(own, axis));
+    const NodeId other = graph[product].operands[1 - side];
+    const NodeId factor =
+        without_transposes(graph[product].operands[side], {&windowed, &batch, &contract});
     const Shape shape = graph[factor].type.shape;
     const WindowsOp op = *graph[windows].as<WindowsOp>();
     const Shape shown = graph[windows].type.shape;
     const auto count = static_cast<int64_t>(op.taps.size());
     // The taps stand behind the windowed axes, or before them if the last of these is the last axis
     // of the factor, so that neighbours in memory stay neighbours.
-    Axes windowed;
-    for (const int64_t axis : axes.back()) windowed.push_back(at(own, axis));
     const auto [first, last] = std::ranges::minmax(windowed);
     const int64_t behind = last + 1 == static_cast<int64_t>(shape.rank()) ? first : last + 1;
     const auto shifted = [&](int64_t axis) { return axis + (axis >= behind ? count : 0); };
@@ -224,7 +244,8 @@ struct WindowedDot {
       lists[side]->push_back(mine);
       lists[1 - side]->push_back(theirs);
     }
-    for (int64_t& axis : side == 0 ? both.batch_left : both.batch_right) axis = shifted(axis);
+    for (int64_t& axis : batch) axis = shifted(axis);
+    (side == 0 ? both.batch_left : both.batch_right) = batch;
     const DType dtype = step.node.type.dtype;
     const NodeId result = build::dot(graph, side == 0 ? windowed_factor : other,
                                      side == 0 ? other : windowed_factor, both, dtype, where);
