@@ -189,11 +189,12 @@ struct AttentionOptions {
 Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
                  const AttentionOptions& options = {}, Where where = Where::current());
 
-/// The keys and values of what was seen so far: [..., capacity, groups, width] both. Rows that
-/// nothing was written to are not seen, but must be finite.
+/// The keys and values of what was seen so far. Rows that nothing was written to are not seen, but
+/// must be finite.
 template <class T>
 struct KeyValueCache {
-  T keys, values;
+  T keys;    ///< [..., capacity, groups, width]
+  T values;  ///< the same
 };
 BRAZE_TREE(KeyValueCache, keys, values)
 
