@@ -106,15 +106,18 @@ struct BodySink {
     };
     if (is_half(result)) value = in_f32(ElementwiseOp::convert, {value});
     const Value log2_e = constant(DType::F32, constant_bits(DType::F32, 1.4426950408889634));
-    // If a value that other elements share is subtracted, its factor is applied once for all of
-    // them, and each element costs one `fma`.
+    // Where a multiple of x has a value subtracted that other elements share, the factor is applied
+    // to that value once for all of them, and each element costs one `fma`. Without a multiple the
+    // difference comes first: it is 0 at the greatest x, however large that is, while the rounded
+    // product of a large value would be off by more than exponents reach.
     const LoopStep difference = (*steps)[value];
     const bool from_total = difference.kind == LoopStep::Kind::Apply &&
                             difference.op == ElementwiseOp::sub &&
                             is_shared(difference.arguments[1], difference.arguments[0]);
-    if (from_total) {
+    const auto [x, factor] =
+        from_total ? without_factor(difference.arguments[0]) : std::pair{value, 1.0};
+    if (factor != 1) {
       const Value total = in_f32(ElementwiseOp::mul, {difference.arguments[1], log2_e});
-      const auto [x, factor] = without_factor(difference.arguments[0]);
       value =
           in_f32(ElementwiseOp::fma,
                  {x, constant(DType::F32, constant_bits(DType::F32, factor * 1.4426950408889634)),

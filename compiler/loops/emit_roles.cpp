@@ -208,21 +208,19 @@ ValueId TreeEmitter::left_factor(const LoopTask& task) {
   lay_as_accumulator(factor);
   const ValueId value = full(body(task.body, number, factor), factor, left.dtype);
   // Beyond the end of the summed axis, the other factor is 0, because it is copied. This factor
-  // must be finite there: what is loaded is 0 too, but what is computed from it may be anything, so
-  // it is masked.
+  // must be finite there. A sum of another dot is 0 too, but what is computed from sums or from
+  // what is loaded may be anything (exp(0 - m) is infinite if m is low enough), so it is masked.
   LoopBody only = task.body;
   only.results = {number};
   const std::vector<bool> needed = needed_steps(only);
-  bool loads = false;
+  bool computed = false;
   for (size_t i = 0; i < needed.size(); ++i) {
     const LoopStep& s = only.steps[i];
-    const bool copied = s.kind == LoopStep::Kind::Read && chips_.contains(s.source);
-    if (!needed[i] || (s.kind != LoopStep::Kind::Load && !copied)) continue;
-    for (const size_t axis : task.over)
-      loads =
-          loads || std::ranges::any_of(s.at, [&](const Expr& e) { return e.uses(name_of(axis)); });
+    const bool is_sum = s.kind == LoopStep::Kind::Read && !chips_.contains(s.source);
+    const bool converts = s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::convert;
+    computed = computed || (needed[i] && !is_sum && !converts);
   }
-  return loads ? without_tail(value, task.over, factor, 0) : value;
+  return computed ? without_tail(value, task.over, factor, 0) : value;
 }
 
 void TreeEmitter::start_dot(const LoopTask& task, ValueId factor) {

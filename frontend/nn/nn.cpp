@@ -338,7 +338,8 @@ Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where) {
     fail(codes::kBadAttribute, fmt::format("dropout: the rate {} is not in [0, 1)", rate),
          {.location = detail::place(where), .node = "dropout"});
   const Tensor kept = random::uniform(key, x.shape(), f32) >= rate;
-  return braze::where(kept, x * (1 / (1 - rate)), 0);
+  // A factor can be exchanged with others of a product, such as the divisor of a softmax.
+  return x * braze::where(kept, full(x.dtype(), {}, 1 / (1 - rate)), 0);
 }
 
 Tensor embedding(const Tensor& table, const Tensor& ids, Where where) {

@@ -140,8 +140,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, con
 /// PyTorch, the batch's variance is divided by count - 1. No gradient flows through them.
 Weights running_statistics(const Weights& statistics, const BatchNormed& batch,
                            double momentum = 0.1, Where where = Where::current());
-/// Each element becomes zero with probability `rate` (in [0, 1)), and x / (1 - rate) otherwise.
-/// `key` is u32[2]. One key gives one pattern.
+/// Each element is multiplied by 0 with probability `rate` (in [0, 1)), and by 1 / (1 - rate)
+/// otherwise. `key` is u32[2]. One key gives one pattern.
 Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where = Where::current());
 /// The rows of `table` [count, width] (any dtype) at `ids` (i32 or i64). The shape is ids.shape +
 /// [width]. Ids out of range are treated as in `take`.
@@ -189,11 +189,12 @@ struct AttentionOptions {
 Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
                  const AttentionOptions& options = {}, Where where = Where::current());
 
-/// The keys and values of what was seen so far: [..., capacity, groups, width] both. Rows that
-/// nothing was written to are not seen, but must be finite.
+/// The keys and values of what was seen so far. Rows that nothing was written to are not seen, but
+/// must be finite.
 template <class T>
 struct KeyValueCache {
-  T keys, values;
+  T keys;    ///< [..., capacity, groups, width]
+  T values;  ///< the same
 };
 BRAZE_TREE(KeyValueCache, keys, values)
 
