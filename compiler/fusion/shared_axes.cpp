@@ -345,9 +345,31 @@ class AxisFinder {
           : anchor.reduces
               ? domain != parallel_
               : !std::includes(domain.begin(), domain.end(), parallel_.begin(), parallel_.end()))
-        return refuse(reasons::kDifferentDomain, leader.node, anchor.node);
+        return refuse(
+            crosses(leader, anchor) ? reasons::kNestedReduction : reasons::kDifferentDomain,
+            leader.node, anchor.node);
     }
     return true;
+  }
+
+  // Whether two reductions read one memory, which one of them reduces along an axis that the other
+  // one keeps.
+  bool crosses(const Anchor& a, const Anchor& b) {
+    const auto keeps = [](const Anchor& anchor, const Expr& e) {
+      const auto axis = axis_of(e);
+      return axis && std::ranges::count(anchor.domain, *axis) > 0;
+    };
+    const auto reduces = [](const Anchor& anchor, const Expr& e) {
+      const auto axis = axis_of(e);
+      return axis && std::ranges::count(anchor.reduction, *axis) > 0;
+    };
+    for (const Place& x : a.loads)
+      for (const Place& y : b.loads)
+        for (size_t d = 0; x.node == y.node && d < x.at.size(); ++d)
+          if ((keeps(a, x.at[d]) && reduces(b, y.at[d])) ||
+              (reduces(a, x.at[d]) && keeps(b, y.at[d])))
+            return a.reduces && b.reduces;
+    return false;
   }
 
   const LoopForms& forms_;
