@@ -352,23 +352,23 @@ class AxisFinder {
     return true;
   }
 
-  // Whether two reductions read one memory, which one of them reduces along an axis that the other
-  // one keeps.
-  bool crosses(const Anchor& a, const Anchor& b) {
-    const auto keeps = [](const Anchor& anchor, const Expr& e) {
+  // Whether two reductions read one memory, and each reduces an axis of it that the other one
+  // keeps.
+  static bool crosses(const Anchor& a, const Anchor& b) {
+    const auto has = [](const std::vector<int>& axes, const Expr& e) {
       const auto axis = axis_of(e);
-      return axis && std::ranges::count(anchor.domain, *axis) > 0;
-    };
-    const auto reduces = [](const Anchor& anchor, const Expr& e) {
-      const auto axis = axis_of(e);
-      return axis && std::ranges::count(anchor.reduction, *axis) > 0;
+      return axis && std::ranges::count(axes, *axis) > 0;
     };
     for (const Place& x : a.loads)
-      for (const Place& y : b.loads)
-        for (size_t d = 0; x.node == y.node && d < x.at.size(); ++d)
-          if ((keeps(a, x.at[d]) && reduces(b, y.at[d])) ||
-              (reduces(a, x.at[d]) && keeps(b, y.at[d])))
-            return a.reduces && b.reduces;
+      for (const Place& y : b.loads) {
+        if (x.node != y.node) continue;
+        bool first = false, second = false;
+        for (size_t d = 0; d < x.at.size(); ++d) {
+          first |= has(a.reduction, x.at[d]) && has(b.domain, y.at[d]);
+          second |= has(a.domain, x.at[d]) && has(b.reduction, y.at[d]);
+        }
+        if (first && second) return true;
+      }
     return false;
   }
 

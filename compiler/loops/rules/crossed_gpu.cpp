@@ -77,6 +77,20 @@ bool reads_what_it_overwrites(const std::vector<const LoopTask*>& tasks) {
   return false;
 }
 
+// Whether several walks read the same rows, as those of products do.
+bool reads_again(const LoopTree& tree, const Crossed& nest) {
+  const auto uses = [&](const Expr& offset, size_t axis) {
+    return offset.uses(tree.axes[axis].name);
+  };
+  for (const LoopTask* task : nest.tasks)
+    for (const TreeAccess& access : accesses(tree, *task))
+      for (const size_t line : nest.lines)
+        if (!uses(access.offset, line) &&
+            std::ranges::any_of(nest.rows, [&](size_t row) { return uses(access.offset, row); }))
+          return true;
+  return false;
+}
+
 std::optional<Crossed> crossed(const LoopTree& tree) {
   Crossed out;
   if (tree.phases.size() != 1) return std::nullopt;
@@ -122,7 +136,8 @@ std::optional<Crossed> crossed(const LoopTree& tree) {
     along_rows |= of_row;
     along_columns |= of_column;
   });
-  if (!served || !along_rows || !along_columns || reads_what_it_overwrites(out.tasks))
+  if (!served || !along_rows || !along_columns || reads_what_it_overwrites(out.tasks) ||
+      reads_again(tree, out))
     return std::nullopt;
   return out;
 }
@@ -193,8 +208,14 @@ std::variant<RowBlock, Refusal> choose_block(const LoopTree& tree, const Crossed
     }
   const int64_t unit = out.along * out.vector;
   out.tile = ceil_divide(length, unit) * unit;
-  out.rows = std::min(std::max<int64_t>(kBlockThreads / out.along, 1), ceil_power_of_two(rows));
-  out.each = std::clamp(floor_power_of_two(room / out.elements()), int64_t{1}, kMostRowsOfThread);
+  // Several rows share a block, as long as there are enough for all blocks.
+  const int64_t few = target.cores * kBlocks;
+  while (2 * out.threads() <= kBlockThreads &&
+         (out.threads() < kWarpThreads || 2 * out.rows * few <= rows))
+    out.rows *= 2;
+  while (2 * out.each * out.elements() <= room && out.each < kMostRowsOfThread &&
+         2 * out.each * out.rows * few <= rows)
+    out.each *= 2;
   return out;
 }
 
@@ -274,8 +295,11 @@ std::optional<Refusal> tile_crossed_for_gpu(Scheduled& out, const Target& target
   const int64_t share = std::max(block.threads() / columns, int64_t{1});
   const int64_t chunks = most > share ? most / share * share : most;
 
-  if (chunks < 2)
-    return Refusal{&codes::kFewRows, std::to_string(rows) + " rows are walked by one block", ""};
+  if (2 * chunks * lines < target.cores)
+    return Refusal{&codes::kFewRows,
+                   std::to_string(rows * lines) + " rows are enough for " +
+                       std::to_string(chunks * lines) + " blocks",
+                   ""};
 
   const size_t loops = nest->loops;
   const std::vector<TreeAccess> loads = loads_along(out.tree, *nest);
@@ -291,10 +315,9 @@ std::optional<Refusal> tile_crossed_for_gpu(Scheduled& out, const Target& target
     return uncrossed("the sums of chunks of rows cannot be combined by a second phase");
   // Tiles that reach beyond the row have loops of their own, and load there.
   if (block.tile == *length) copy_rows(out, loads, row, block, target);
-  if (turn > 1) {
-    const Expr end = out.tree.axes[*find_axis(out.tree, row)].extent;
+  const Expr end = out.tree.axes[*find_axis(out.tree, row)].extent;
+  if (!end.is_multiple_of(turn))
     out.try_take(PartStep{{row}, {Expr::index(row, end), IndexComparison::Kind::Lt, end}});
-  }
   int64_t number = 1;
   while (find_loop(out.tree, {along, number + 1})) ++number;
   if (columns > 1) {

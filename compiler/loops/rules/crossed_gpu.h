@@ -10,9 +10,8 @@ namespace codes {
 inline constexpr Code kLongRows{
     "long-rows", ErrorKind::Unsupported,
     "The threads of a block cannot keep a row and the sums of its columns in registers."};
-inline constexpr Code kFewRows{
-    "few-rows", ErrorKind::Unsupported,
-    "There are too few rows for several blocks that each walk some of them."};
+inline constexpr Code kFewRows{"few-rows", ErrorKind::Unsupported,
+                               "There are too few rows for blocks that each walk several of them."};
 inline constexpr Code kUncrossed{
     "uncrossed", ErrorKind::Unsupported,
     "The rows and the columns are not those of one walk, or something else stands beside it."};
