@@ -8,6 +8,7 @@
 #include "compiler/fusion/reasons.h"
 #include "compiler/fusion/shared_axes.h"
 #include "compiler/loops/emit.h"
+#include "compiler/loops/rules/crossed_gpu.h"
 #include "compiler/loops/tile_loops.h"
 #include "ir/support/hash.h"
 #include "ir/support/parallel.h"
@@ -255,10 +256,15 @@ Price Prices::find(const Fusion& fusion) const {
   const TilingRequest request{forms_, fusion, target_, "price", {}, &relaxed_};
   if (const auto none = refuse_shared_axes(forms_, fusion)) {
     Price price{.refusal = none->code, .first = none->first, .second = none->second};
-    if (!is_cascade(fusion)) return price;
-    const auto made = tile_loops(request);
+    // Axes that cross each other may still be those of one walk.
+    const bool cascade = is_cascade(fusion);
+    const bool nested = none->code == &reasons::kNestedReduction;
+    if (!cascade && (!nested || target_.kind != TargetKind::Gpu)) return price;
+    LoopTree first = first_tree(request);
+    if (!cascade && !crosses(first)) return price;
+    const auto made = tile_loops(std::move(first), target_);
     const auto* tiling = std::get_if<TreeTiling>(&made);
-    // The target must have what the tile program of a cascade needs.
+    // The target must have what the tile program needs.
     const bool sound = tiling && verify(tiling->tiled.program).empty();
     if (sound) return {.cost = cost_of(tiling->tree, target_)};
     price.by_tree = tiling ? &codes::kNoEmission : std::get<Refusal>(made).code;

@@ -345,9 +345,31 @@ class AxisFinder {
           : anchor.reduces
               ? domain != parallel_
               : !std::includes(domain.begin(), domain.end(), parallel_.begin(), parallel_.end()))
-        return refuse(reasons::kDifferentDomain, leader.node, anchor.node);
+        return refuse(
+            crosses(leader, anchor) ? reasons::kNestedReduction : reasons::kDifferentDomain,
+            leader.node, anchor.node);
     }
     return true;
+  }
+
+  // Whether two reductions read one memory, and each reduces an axis of it that the other one
+  // keeps.
+  static bool crosses(const Anchor& a, const Anchor& b) {
+    const auto has = [](const std::vector<int>& axes, const Expr& e) {
+      const auto axis = axis_of(e);
+      return axis && std::ranges::count(axes, *axis) > 0;
+    };
+    for (const Place& x : a.loads)
+      for (const Place& y : b.loads) {
+        if (x.node != y.node) continue;
+        bool first = false, second = false;
+        for (size_t d = 0; d < x.at.size(); ++d) {
+          first |= has(a.reduction, x.at[d]) && has(b.domain, y.at[d]);
+          second |= has(a.domain, x.at[d]) && has(b.reduction, y.at[d]);
+        }
+        if (first && second) return true;
+      }
+    return false;
   }
 
   const LoopForms& forms_;

@@ -803,6 +803,12 @@ class TreeBuilder {
     const size_t most = std::ranges::max(out | std::views::transform(axes));
     std::ranges::stable_partition(out,
                                   [&](size_t r) { return !stores(roots_[r]) || axes(r) == most; });
+    // Of rows that are reduced beside the columns of all rows, a walk stores last, when nothing is
+    // read any more.
+    if (crosses()) {
+      std::ranges::stable_partition(out, [&](size_t r) { return !stores(roots_[r]); });
+      return out;
+    }
     // Memory that is overwritten in place cannot be read later, so walks are not moved.
     if (!aliases_.empty()) return out;
     // If no walk needs the result of another walk's fold, all walks can become one. The readers of
@@ -864,6 +870,19 @@ class TreeBuilder {
     return out;
   }
 
+  // Whether each of two roots reduces an axis that the other one keeps.
+  bool crosses() const {
+    const auto reduces_of = [](const Root& root, const Root& other) {
+      return std::ranges::any_of(root.reduced, [&](size_t axis) {
+        return std::ranges::count(other.loops, axis) > 0 && !other.reduced.contains(axis);
+      });
+    };
+    return std::ranges::any_of(roots_, [&](const Root& a) {
+      return std::ranges::any_of(roots_, [&](const Root& b) {
+        return !b.reduced.empty() && reduces_of(a, b) && reduces_of(b, a);
+      });
+    });
+  }
   // Whether the root runs over an axis that some root reduces.
   bool walks(const Root& root) const {
     return std::ranges::any_of(root.loops, [&](size_t axis) {

@@ -386,6 +386,7 @@ class Traffic {
       out_.read += std::min(read_[t], bytes_of(tree_.tensors[t]));
       out_.written += std::min(written[t], bytes_of(tree_.tensors[t]));
     }
+    if (target_.kind == TargetKind::Gpu) add_workspaces();
   }
 
  private:
@@ -395,6 +396,17 @@ class Traffic {
     Expr offset;
     const Loop* walk;
   };
+
+  // What one phase leaves for the next one is written and read.
+  void add_workspaces() {
+    for (const LoopValue& value : tree_.values) {
+      if (value.storage != Storage::Workspace) continue;
+      const double bytes = elements_along(tree_, {value.axes.begin(), value.axes.end()}) *
+                           static_cast<double>(size_of(value.dtype));
+      const bool cached = bytes <= static_cast<double>(target_.l3_bytes);
+      (cached ? out_.cached_again : out_.read_again) += 2 * bytes;
+    }
+  }
 
   void add_load(const LoopTask& task, const LoopStep& load, const std::set<size_t>& axes,
                 const std::vector<const Loop*>& around) {

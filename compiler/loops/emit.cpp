@@ -418,6 +418,10 @@ void TreeEmitter::region(const LoopRegion& items) {
       if (ring_ && std::ranges::count(ring_->tasks, &t) > 0) continue;
       if (part_ == Part::All && stage) buffered_stage(t);
       if (part_ != Part::Stages && !stage) task(t);
+      if (ring_ && std::ranges::any_of(ring_->tasks, [&](const LoopTask* made) {
+            return reads(t.body, made->target);
+          }))
+        after_step();
     }
     if (part_ == Part::Rest) release_read();
   }
@@ -872,6 +876,8 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
     for (const Loop* l : around)
       for (const LoopLevel& level : l->levels) {
         const auto& axes = tree_.values[task.target].axes;
+        // The tile of a loop of at most one turn is all of the axis.
+        if (tree_.axes[level.axis].extent.range().max <= level.turn) continue;
         if (std::find(axes.begin(), axes.end(), level.axis) != axes.end())
           refuse(task.location, fmt::format("the state %{} has the axis {}, but a loop inside of "
                                             "the one that carries it runs over that axis",
@@ -930,9 +936,8 @@ bool TreeEmitter::keeps_parts(const LoopTask& task, const Loop& loop) const {
   if (tree_.roles) return false;
   std::map<size_t, const LoopTask*> parted;
   for_each_task(loop.body, [&](const LoopTask& t, const auto&) {
-    const bool folds =
-        t.kind == LoopTask::Kind::Fold ||
-        (t.kind == LoopTask::Kind::Dot && is_summed_as_fold(t, axes_at(t, loop)));
+    const bool folds = t.kind == LoopTask::Kind::Fold ||
+                       (t.kind == LoopTask::Kind::Dot && is_summed_as_fold(t, axes_at(t, loop)));
     if (folds && (t.rescale || read_in(loop.body, t.target))) parted.emplace(t.target, &t);
   });
   const auto stays = [&](const LoopTask& t) {

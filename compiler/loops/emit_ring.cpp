@@ -114,6 +114,15 @@ void TreeEmitter::ring(const Stream& stream) {
   const bool whole = ring.exact || ring.matrices;
   // Whether nothing is left behind the whole turns.
   const bool ends = stream.low.is_multiple_of(length) && stream.high.is_multiple_of(length);
+  // In the rest of a chunk, loops inside know where the chunk ends, but tiles do not.
+  const auto in_tile = [&](const LoopItem& item) {
+    const auto* task = std::get_if<LoopTask>(&item);
+    return task && !is_made_ahead(tree_, *task) && length > 1 &&
+           (contains(task->over, axis) || own_axes(tree_, *task).contains(axis));
+  };
+  if (!whole && !ends && stream.loop.bounds && std::ranges::any_of(stream.loop.body, in_tile))
+    refuse(stream.loop.location,
+           "a ring within bounds must end with a whole turn if its turns are tiles");
   ring.turns = builder_.let(
       "turns", whole ? stream.turns : floordiv(max(stream.high - stream.low, 0), length));
   for (const LoopItem& item : stream.loop.body)
@@ -183,8 +192,17 @@ void TreeEmitter::in_turn_of(const Stream& stream, const Ring& ring, const Expr&
                              const std::function<void()>& body) {
   const auto [axis, length] = stream.loop.levels[0];
   const Expr turn = ring.exact ? min(number, ring.turns - 1) : number;
-  in_turn(stream.loop.levels[0], stream.low + turn * Expr(length), /*shared=*/true, [&] {
-    axes_[axis].whole = ring.exact;
+  Expr begin = stream.low + turn * Expr(length);
+  // A turn of one index has no tile along the axis that could be masked. Beyond the end it stands
+  // for the last index.
+  const Expr& extent = tree_.axes[axis].extent;
+  if (!ring.exact && length == 1) {
+    if (extent.range().min < 1)
+      refuse(stream.loop.location, "a ring in turns of one index must not be empty");
+    begin = min(begin, extent - 1);
+  }
+  in_turn(stream.loop.levels[0], begin, /*shared=*/true, [&] {
+    axes_[axis].whole = ring.exact || length == 1;
     // Conditions that hold in the turn that multiplies need not hold in this one.
     const std::vector<IndexComparison> decided = decided_;
     decided_.resize(std::min(ring.decided, decided.size()));

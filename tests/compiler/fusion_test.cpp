@@ -241,13 +241,15 @@ graph @columns(%x: f32[n, 512], %g: f32[n, 512]) {
   return %dg, %db
 })")),
             1u);
-  // Rows and columns of one matrix are walked in different ways.
-  EXPECT_EQ(kernels_everywhere(parse(R"(graph @both(%x: f32[512, 512]) {
-  %r = reduce sum %x {axes: [1]} : f32[512]
+  // A GPU walks rows and columns of one matrix together.
+  const Graph both = parse(R"(graph @both(%x: f32[8192, 512]) {
+  %r = reduce sum %x {axes: [1]} : f32[8192]
   %c = reduce sum %x {axes: [0]} : f32[512]
   return %r, %c
-})")),
-            2u);
+})");
+  EXPECT_EQ(partition_of(both, *find_target("x86-64-v4")).fusions.size(), 2u);
+  EXPECT_EQ(partition_of(both, *find_target("sm_80")).fusions.size(), 1u);
+  EXPECT_EQ(partition_of(both, *find_target("sm_90a")).fusions.size(), 1u);
 }
 
 TEST(Fusion, GeneratedCascadesAreOneKernel) {

@@ -114,6 +114,70 @@ TEST(Rows, OfAnyLengthAgree) {
   EXPECT_TRUE(testing::agrees(sum, fuzz::random_inputs(sum, 3), device));
 }
 
+// Rows that are reduced, and sums of the columns of what is made from them.
+Graph rows_and_columns(const std::string& dtype, const std::string& rows,
+                       const std::string& length) {
+  const bool wide = dtype == "f32" || dtype == "f64";
+  return parse(fmt::format(R"({4}graph @main(%x: {0}[{1}, {2}], %d: {0}[{1}, {2}], %g: {0}[{2}]) {{
+  %xf = {3} %x : {5}[{1}, {2}]
+  %df = {3} %d : {5}[{1}, {2}]
+  %s = reduce sum %xf {{axes: [1]}} : {5}[{1}]
+  %sb = broadcast %s {{axes: [0]}} : {5}[{1}, {2}]
+  %c = sub %xf, %sb : {5}[{1}, {2}]
+  %gf = {3} %g : {5}[{2}]
+  %gb = broadcast %gf {{axes: [1]}} : {5}[{1}, {2}]
+  %w = mul %df, %gb : {5}[{1}, {2}]
+  %wc = mul %w, %c : {5}[{1}, {2}]
+  %b = reduce sum %wc {{axes: [1]}} : {5}[{1}]
+  %bb = broadcast %b {{axes: [0]}} : {5}[{1}, {2}]
+  %dx = sub %w, %bb : {5}[{1}, {2}]
+  %dc = mul %df, %c : {5}[{1}, {2}]
+  %dg = reduce sum %dc {{axes: [0]}} : {5}[{2}]
+  %m = reduce max %df {{axes: [0]}} : {5}[{2}]
+  return %dx, %dg, %m
+}})",
+                           dtype, rows, length, wide ? "neg" : "convert",
+                           rows == "n" ? "symbol n: 0..5000\n" : "", wide ? dtype : "f32"));
+}
+
+TEST(RowsAndColumns, OfAnySizeAgree) {
+  for (const char* name : {"sim:sm_90", "sim:sm_80"}) {
+    const Device device(name);
+    for (const auto& [dtype, rows, length] :
+         std::initializer_list<std::tuple<const char*, const char*, const char*>>{
+             {"f32", "300", "2"},
+             {"f64", "271", "24"},
+             {"bf16", "301", "129"},
+             {"f16", "523", "96"},
+             {"bf16", "264", "768"},
+             {"f32", "n", "33"},
+             {"f32", "n", "320"},
+             {"bf16", "331", "2048"},
+             {"f32", "265", "1001"}}) {
+      const Graph graph = rows_and_columns(dtype, rows, length);
+      for (const Precision precision : {Precision::Standard, Precision::Strict})
+        EXPECT_TRUE(
+            testing::agrees(graph, fuzz::random_inputs(graph, 3), device, {.precision = precision}))
+            << name << " " << dtype << " " << rows << " " << length;
+    }
+  }
+}
+
+TEST(RowsAndColumns, AreOneKernelUnlessRowsAreLongOrFew) {
+  const Target target = find_target("sm_90a").value();
+  const auto kernels = [&](const char* dtype, const char* rows, const char* length) {
+    int count = 0;
+    CompileOptions options;
+    options.observer = [&](const CompilePhase& phase) { count += phase.stage == "loops"; };
+    compile(rows_and_columns(dtype, rows, length), target, options);
+    return count;
+  };
+  EXPECT_EQ(kernels("bf16", "4096", "4096"), 1);
+  EXPECT_EQ(kernels("f32", "n", "512"), 1);
+  EXPECT_GT(kernels("f32", "4096", "32768"), 1);
+  EXPECT_GT(kernels("f32", "16", "512"), 1);
+}
+
 // A result so short that its rows share a line, beside longer rows.
 TEST(Rows, WithinOneLineAgree) {
   const Device device = testing::gpu_or("sim:sm_90");

@@ -218,7 +218,8 @@ class Generator {
       case 9:
       case 10:
       case 11:
-        return options_.reductions ? add_reduce() : add_map();
+        if (!options_.reductions) return add_map();
+        return random_.one_in(6) ? add_rows_and_columns() : add_reduce();
       case 12:
         return options_.reductions ? add_arg_reduce() : add_map();
       case 13:
@@ -490,6 +491,27 @@ class Generator {
     Axes axes = random_axes(x, 2);
     if (axes.empty()) axes.push_back(random_.below(rank(x)));
     keep(build::reduce(graph_, monoid, x, std::move(axes)));
+  }
+
+  /// Values that are made from the totals of their rows, and the totals of their columns, as a norm
+  /// and its gradients have them.
+  void add_rows_and_columns() {
+    const NodeId x = any(kFloating, 2);
+    const auto totals = [&](NodeId of) {
+      const NodeId total = build::reduce(
+          graph_, random_.pick({Monoid::Sum, Monoid::Sum, Monoid::Max}), of, {rank(of) - 1});
+      Axes axes(static_cast<size_t>(rank(total)));
+      std::iota(axes.begin(), axes.end(), 0);
+      return build::broadcast(graph_, total, shape(of), axes);
+    };
+    const NodeId centered = build::map(graph_, ElementwiseOp::sub, {x, totals(x)});
+    const NodeId y = build::map(graph_, ElementwiseOp::mul, {centered, totals(centered)});
+    Axes rows(static_cast<size_t>(rank(x)) - 1);
+    std::iota(rows.begin(), rows.end(), 0);
+    const NodeId summed = random_.one_in(2) ? y : centered;
+    keep(build::reduce(graph_, Monoid::Sum, summed, rows));
+    if (random_.one_in(2)) keep(build::reduce(graph_, Monoid::Max, x, rows));
+    keep(y);
   }
 
   void add_scan() {

@@ -50,6 +50,8 @@ void tile_for_gpu(Scheduled& out, const Target& target);
 /// reductions: along rows and columns, with everything that is made from them.
 std::optional<Refusal> tile_reductions_for_cpu(Scheduled& out, const Target& target);
 std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& target);
+/// crossed reductions: along rows and along the columns of the same data, in one walk.
+std::optional<Refusal> tile_crossed_for_gpu(Scheduled& out, const Target& target);
 /// scans: loops that carry running values and contain nothing else.
 bool serves_scans(const LoopTree& tree);
 std::optional<Refusal> tile_scans(Scheduled& out, const Target& target);

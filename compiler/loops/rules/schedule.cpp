@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "compiler/loops/rules/crossed_gpu.h"
 #include "compiler/loops/rules/facts.h"
 #include "compiler/loops/rules/rules.h"
 
@@ -132,6 +133,12 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     if (gpu && !tile_cascade_by_threads(by_threads, target)) return by_threads;
     if (!refusal) return out;
     if (gpu) refused = std::move(refusal);
+  }
+  if (gpu && crosses(tree)) {
+    Scheduled out{std::move(tree), {}, std::move(refused)};
+    if (auto refusal = tile_crossed_for_gpu(out, target)) return *refusal;
+    mark_streaming(out, target);
+    return out;
   }
   // Several loops that follow each other are served as walks, even if they reduce nothing.
   if (reduces(tree) || !nest_axes(tree)) {

@@ -453,6 +453,56 @@ class ChunkFolds {
   std::set<size_t> totals_;         // values of which more than parts are needed
 };
 
+// The region of a loop, or of the loops in it, in which everything that the rest reads of a value
+// reads it at its own index; these loops run over exactly the value's own axes. Null if there is no
+// such region.
+LoopRegion* region_of_readers(const LoopTree& tree, LoopRegion& rest, size_t value,
+                              std::set<size_t> axes) {
+  LoopItem* reader = nullptr;
+  for (size_t i = 0; i < rest.size(); ++i) {
+    if (!is_read_from({rest[i]}, 0, value)) continue;
+    if (reader) return nullptr;
+    reader = &rest[i];
+  }
+  bool own = !axes.empty();
+  visit_steps(rest, LoopStep::Kind::Read, [&](const LoopTask&, const LoopStep& s) {
+    for (size_t i = 0; s.source == value && i < s.at.size(); ++i)
+      own = own && s.at[i] == tree.axes[tree.values[value].axes[i]].index();
+  });
+  while (reader && own) {
+    auto* loop = std::get_if<Box<Loop>>(reader);
+    if (!loop || !(*loop)->parallel || (*loop)->bounds) return nullptr;
+    for (const LoopLevel& level : (*loop)->levels)
+      if (level.turn != 1 || axes.erase(level.axis) == 0) return nullptr;
+    if (axes.empty()) return &(*loop)->body;
+    reader = (*loop)->body.size() == 1 ? &(*loop)->body[0] : nullptr;
+  }
+  return nullptr;
+}
+
+// Folds of chunks stand in the loops that read them, if these run over the same axes. Such loops
+// can then be dealt to the machine with all that they contain.
+void move_to_readers(const LoopTree& tree, LoopRegion& folds, LoopRegion& rest,
+                     const std::vector<LoopLevel>& around) {
+  const auto reads_totals = [&](const LoopItem& fold) {
+    return std::ranges::any_of(std::get<LoopTask>(fold).body.steps, [&](const LoopStep& s) {
+      return s.kind == LoopStep::Kind::Read && tree.values[s.source].storage != Storage::Workspace;
+    });
+  };
+  if (std::ranges::any_of(folds, reads_totals)) return;
+  std::map<LoopRegion*, size_t> moved;  // how many stand in a region already
+  std::erase_if(folds, [&](LoopItem& fold) {
+    auto& task = std::get<LoopTask>(fold);
+    const auto& own = tree.values[task.target].axes;
+    std::set<size_t> axes(own.begin(), own.end());
+    for (const LoopLevel& level : around) axes.erase(level.axis);
+    LoopRegion* region = region_of_readers(tree, rest, task.target, std::move(axes));
+    if (!region) return false;
+    region->insert(region->begin() + static_cast<std::ptrdiff_t>(moved[region]++), std::move(task));
+    return true;
+  });
+}
+
 // Makes two phases: every chunk is folded into a workspace, and then the chunks are combined before
 // what follows the loop. `place` is that of the loop, inside the loop on grid that has the chunks.
 LoopTree fold_chunks(LoopTree out, const ItemPlace& place, size_t chunk) {
@@ -465,6 +515,7 @@ LoopTree fold_chunks(LoopTree out, const ItemPlace& place, size_t chunk) {
   const ChunkFolds chunks(out, loop_at(out, place), chunk, rest);
   chunks.make_parts(region);
   LoopRegion folds = chunks.folds();
+  move_to_readers(out, folds, rest, second.levels);
   folds.insert(folds.end(), std::make_move_iterator(rest.begin()),
                std::make_move_iterator(rest.end()));
   if (second.levels.empty()) {
