@@ -33,7 +33,7 @@ std::optional<int64_t> bytes_of(const TensorType& type) {
 // Whether the value is the same whenever and wherever it is computed.
 bool is_function(const Node& node) {
   return !node.as<CollectiveOp>() && !node.as<AxisIndexOp>() && !node.as<BarrierOp>() &&
-         !node.as<ConstrainOp>() && !has_side_effects(node);
+         !node.as<ConstrainOp>() && !node.as<CustomCallOp>();
 }
 
 // Whether the result is only an index map of the operand. An index map costs nothing where it is

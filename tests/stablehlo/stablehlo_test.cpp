@@ -82,12 +82,16 @@ TEST(Stablehlo, ListsEveryOperationThatCannotBeImported) {
 }
 
 TEST(Stablehlo, CallsOfRegisteredFunctionsAreImported) {
-  register_custom_call("stablehlo.test", DeviceKind::Cpu, [](const CustomArguments& call) {
-    const std::span<const float> x = call.operands[0].as<float>();
-    for (size_t i = 0; i < x.size(); ++i)
-      call.result.as<float>()[i] = x[i] + static_cast<float>(call.attributes.size());
-    return std::string();
-  });
+  static const bool registered = [] {
+    register_custom_call("stablehlo.test", DeviceKind::Cpu, [](const CustomArguments& call) {
+      const std::span<const float> x = call.operands[0].as<float>();
+      for (size_t i = 0; i < x.size(); ++i)
+        call.result.as<float>()[i] = x[i] + static_cast<float>(call.attributes.size());
+      return std::string();
+    });
+    return true;
+  }();
+  ASSERT_TRUE(registered);
   const auto text = [](const std::string& more) {
     return "%0 = stablehlo.custom_call @stablehlo.test(%a) {" + more +
            "} : (tensor<2x3xf32>) -> tensor<2x3xf32>\n return %0 : tensor<2x3xf32>";
@@ -103,6 +107,10 @@ TEST(Stablehlo, CallsOfRegisteredFunctionsAreImported) {
                       "side_effects: true} : f32[2, 3]"),
             std::string::npos)
       << to_text(model.graph());
+  const DeviceGuard guard{Device("interpreter")};
+  const Array x = Array::from(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3}, "interpreter");
+  EXPECT_EQ(model.run(std::vector{x})[0].to_vector<float>(),
+            (std::vector<float>{5, 6, 7, 8, 9, 10}));
   for (const auto& [more, why] : {
            std::pair("operand_layouts = [dense<[0, 1]> : tensor<2xindex>]", "not row-major"),
            std::pair("result_layouts = [1]", "not row-major"),
