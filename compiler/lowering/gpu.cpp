@@ -1265,6 +1265,8 @@ class GpuLowering : public Lowering {
 
   // --- Tickets: D26 -----------------------------------------------------------------------------
 
+  void lower_await() override { await_predecessors(); }
+
   void lower_ticket(const TicketOp& op, const Statement& s) override {
     if (cluster_ > 1) not_lowered("a ticket in a kernel with clusters", s);
     const MemoryId counter = memories_[op.memory.index];

@@ -8,6 +8,7 @@
 #include "compiler/lowering/rows.h"
 #include "ir/code/index_program.h"
 #include "ir/code/walk.h"
+#include "ir/kernel/gpu_rules.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -602,6 +603,14 @@ ValueOperand ProgramLowering::shuffled(Instruction shuffle, const ValueOperand& 
     return dtype == DType::I64 ? joined : bitcast(joined, dtype);
   }
   return builder_.shuffle(shuffle, value, distance);
+}
+
+// The kernels after this one can begin as soon as all blocks of this one have. They wait in turn,
+// and take only the room that this one leaves.
+void ProgramLowering::await_predecessors() {
+  if (!has_instruction(target_, Instruction::griddep_wait)) return;
+  builder_.instruction(Instruction::griddep_launch);
+  builder_.instruction(Instruction::griddep_wait);
 }
 
 void ProgramLowering::not_lowered(std::string_view what, const Statement& s) const {

@@ -62,6 +62,8 @@ class ProgramLowering {
   static bool needs_word(DType dtype);
   ValueOperand as_word(const ValueOperand& value);
   ValueOperand from_word(const ValueOperand& word, DType dtype);
+  /// D28, on a GPU: lets the kernels after this one begin, and waits for those before it.
+  void await_predecessors();
   [[noreturn]] void not_lowered(std::string_view what, const Statement& s = {}) const;
 
   const TileProgram& tile_;
@@ -126,6 +128,8 @@ class Lowering : public ProgramLowering {
   virtual int64_t row_padding(const ValueType& tile) const = 0;
   virtual void lower_dot(const TileDotOp&, const Statement& s) { not_lowered("dot", s); }
   virtual void lower_ticket(const TicketOp& op, const Statement& s) = 0;
+  /// On a CPU a kernel begins when the kernels before it have ended, so there is nothing to do.
+  virtual void lower_await() {}
 
   // --- Shared by the machines -------------------------------------------------------------------
 
@@ -181,7 +185,7 @@ class Lowering : public ProgramLowering {
   void lower_op(const ForOp& op, const Statement& s);
   void lower_op(const IfOp& op, const Statement& s);
   void lower_op(const TicketOp& op, const Statement& s) { lower_ticket(op, s); }
-  void lower_op(const AwaitOp&, const Statement&) {}  // L19
+  void lower_op(const AwaitOp&, const Statement&) { lower_await(); }
   void lower_op(const TileScanOp& op, const Statement& s) { lower_scan(op, s); }
   void lower_op(const TileDotOp& op, const Statement& s) { lower_dot(op, s); }
   template <class KernelOnly>
