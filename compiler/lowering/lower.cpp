@@ -249,7 +249,7 @@ void Lowering::lower_op(const LoadOp& op, const Statement& s) {
       memory,  {offset(op.memory, op.at, map)}, lower_guard(op.guard, tile, type, map), op.fill, 0,
       op.cache};
   load.align = alignment(op.memory, load.at[0]);
-  define(s.results[0], emit(std::move(load), type, s));
+  define(s.results[0], lower_load(std::move(load), op.memory, type, s));
 }
 
 void Lowering::lower_op(const StoreOp& op, const Statement& s) {

@@ -118,6 +118,11 @@ class Lowering : public ProgramLowering {
   virtual Condition per_vector(Condition condition, int32_t) const { return condition; }
   /// Fails if the operands' elements are not in the same threads and registers as the result's.
   virtual void check_row(const RowOp& op, const Statement& s) const = 0;
+  /// Emits a load of `memory` of the tile program. Returns its value, which has this type.
+  virtual ValueOperand lower_load(LoadOp load, MemoryId, const ValueType& type,
+                                  const Statement& s) {
+    return emit(std::move(load), type, s);
+  }
   virtual void lower_fold(const FoldOp& op, const Statement& s) = 0;
   virtual void lower_arg_fold(const ArgFoldOp& op, const Statement& s) = 0;
   virtual void lower_scan(const TileScanOp& op, const Statement& s) = 0;
