@@ -35,6 +35,7 @@
 #include "compiler/passes/windowed_dots.h"
 #include "compiler/planning/equal.h"
 #include "compiler/planning/order.h"
+#include "compiler/planning/overlap.h"
 #include "compiler/planning/plan.h"
 #include "compiler/planning/single_launches.h"
 #include "ir/code/text.h"
@@ -412,10 +413,14 @@ void refuse_schedule_if_broken(const std::string& kernel, const CompileOptions& 
 }
 
 // Lowers a tile program to a kernel and shows it to the viewers. The kernel is not verified yet.
-Kernel lower_shown(const TileProgram& program, const Target& target, PhaseViewers& viewers) {
+// `unwritten` says of its parameters whether their values can be loaded before the kernel waits for
+// others.
+Kernel lower_shown(const TileProgram& program, const Target& target, PhaseViewers& viewers,
+                   const std::vector<bool>* unwritten = nullptr) {
   const TraceSpan span("lowering", "lower", program.name);
   viewers.show("tile", program, program.name);
   Kernel kernel = lower(program, target);
+  if (unwritten) load_before_waits(kernel, *unwritten);
   viewers.show("kernel", kernel, kernel.name);
   return kernel;
 }
@@ -472,8 +477,9 @@ struct Unscheduled {
 
 // The first trees of all kernels. Where somebody observes the compilation, or reads the names of
 // values in reports of the simulator, each kernel is like itself only. So is a kernel with a
-// schedule that the user gave.
+// schedule that the user gave. `unwritten` tells kernels apart that load other parameters early.
 std::vector<Unscheduled> first_trees(const std::vector<TilingRequest>& requests, bool may_share,
+                                     const std::vector<bool>& unwritten,
                                      const CompileOptions& options) {
   std::vector<Unscheduled> out(requests.size());
   std::vector<std::optional<std::string>> texts(requests.size());
@@ -482,6 +488,9 @@ std::vector<Unscheduled> first_trees(const std::vector<TilingRequest>& requests,
     out[i].tree = first_tree(requests[i]);
     if (may_share && !given_schedule(options, requests[i].name))
       texts[i] = text_without_names(out[i].tree);
+    if (texts[i] && !unwritten.empty())
+      for (const LoopTensor& tensor : out[i].tree.tensors)
+        *texts[i] += unwritten[tensor.node.index] ? " unwritten" : " written";
   });
   std::unordered_map<std::string_view, size_t> first;  // by text
   for (size_t i = 0; i < out.size(); ++i)
@@ -539,6 +548,8 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
   const std::vector<bool> relaxed = relaxed_nodes(graph, options.precision);
   const std::vector<bool> coarse = coarse_nodes(graph);
   const bool strict = options.precision == Precision::Strict;
+  const std::vector<bool> unwritten =
+      can_overlap(target) ? unwritten_nodes(graph) : std::vector<bool>();
   std::vector<CompiledFusion> compiled(parts.fusions.size());
   std::vector<KernelKey> keys(compiled.size());
   std::vector<TilingRequest> requests;
@@ -554,7 +565,7 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
                         strict ? nullptr : &relaxed, strict ? nullptr : &coarse});
   }
   const std::vector<Unscheduled> first =
-      first_trees(requests, !viewers.any() && !target.simulated, options);
+      first_trees(requests, !viewers.any() && !target.simulated, unwritten, options);
   std::vector<LoopTreeSteps> steps(kernels.size());
   progress.emplace("compiling " + source.name(), "kernel", kernels.size());
   const auto each_kernel = [&](bool alike, const auto& visit) {
@@ -570,8 +581,12 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
       out.tree = std::make_shared<const LoopTree>(std::move(tiling.tree));
       out.tensors = out.parameters = std::move(tiling.tiled.parameters);
       steps[n] = std::move(tiling.steps);
+      const bool overlaps = should_overlap(tiling.tiled.program, out.seconds, target);
+      if (overlaps) await_predecessors(tiling.tiled.program);
       check_after(tiling.tiled.program, "tiling");
-      out.kernel = lower_shown(tiling.tiled.program, target, viewers);
+      std::vector<bool> early;
+      for (const NodeId node : out.parameters) early.push_back(overlaps && unwritten[node.index]);
+      out.kernel = lower_shown(tiling.tiled.program, target, viewers, overlaps ? &early : nullptr);
       check_after(out.kernel, "lowering");
       keys[kernels[n]] = key_of(out);
     });

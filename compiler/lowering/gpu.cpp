@@ -1418,6 +1418,47 @@ class GpuLowering : public Lowering {
 
   // --- Tickets: D26 -----------------------------------------------------------------------------
 
+  void lower_await() override { await_predecessors(); }
+
+  // Elements that a thread has behind one another along an axis are loaded as vectors. Lanes do
+  // this along the last axis. If that has one element, it is done here along the axis before it.
+  ValueOperand lower_load(LoadOp load, MemoryId memory, const ValueType& type,
+                          const Statement& s) override {
+    size_t axis = type.rank();
+    while (axis > 0 && type.extents[axis - 1] == 1) --axis;
+    if (type.lanes == 1 && axis > 0 && !load.guard.mask) {
+      const std::string symbol = "e" + std::to_string(--axis);
+      const int64_t extent = type.extents[axis];
+      const auto size = static_cast<int64_t>(size_of(type.dtype));
+      for (int64_t lanes = in_a_row(load, symbol) ? 16 / size : 1; lanes > 1; lanes /= 2) {
+        if (extent % lanes != 0) continue;
+        const auto width = static_cast<int32_t>(lanes);
+        const Expr vector =
+            extent > lanes ? position_symbol('e', axis, extent / lanes) * lanes : Expr(0);
+        const Expr at = load.at[0].substitute(symbol, vector + lane_symbol(width));
+        load.align = alignment(memory, at);
+        if (load.align < lanes * size) continue;
+        load.at = {at};
+        ValueType vectors = type;
+        vectors.lanes = width;
+        vectors.extents[axis] /= lanes;
+        return builder_.regroup(emit(std::move(load), vectors, s), type);
+      }
+      load.align = alignment(memory, load.at[0]);
+    }
+    return emit(std::move(load), type, s);
+  }
+  // Whether elements along a register axis are neighbours in memory, and all or none are loaded.
+  static bool in_a_row(const LoadOp& load, const std::string& symbol) {
+    const auto gathers = [](const std::string& name) { return name[0] == '%'; };
+    const auto divides = [&](const IndexComparison& c) {
+      return c.left.uses(symbol) || c.right.uses(symbol);
+    };
+    const auto step = load.at[0].coefficient_of(symbol);
+    return step && step->is_constant(1) && std::ranges::none_of(load.at[0].symbols(), gathers) &&
+           std::ranges::none_of(load.guard.condition, divides);
+  }
+
   void lower_ticket(const TicketOp& op, const Statement& s) override {
     if (cluster_ > 1) not_lowered("a ticket in a kernel with clusters", s);
     const MemoryId counter = memories_[op.memory.index];

@@ -8,6 +8,7 @@
 #include "compiler/lowering/rows.h"
 #include "ir/code/index_program.h"
 #include "ir/code/walk.h"
+#include "ir/kernel/gpu_rules.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -249,7 +250,7 @@ void Lowering::lower_op(const LoadOp& op, const Statement& s) {
       memory,  {offset(op.memory, op.at, map)}, lower_guard(op.guard, tile, type, map), op.fill, 0,
       op.cache};
   load.align = alignment(op.memory, load.at[0]);
-  define(s.results[0], emit(std::move(load), type, s));
+  define(s.results[0], lower_load(std::move(load), op.memory, type, s));
 }
 
 void Lowering::lower_op(const StoreOp& op, const Statement& s) {
@@ -602,6 +603,14 @@ ValueOperand ProgramLowering::shuffled(Instruction shuffle, const ValueOperand& 
     return dtype == DType::I64 ? joined : bitcast(joined, dtype);
   }
   return builder_.shuffle(shuffle, value, distance);
+}
+
+// The kernels after this one can begin as soon as all blocks of this one have. They wait in turn,
+// and take only the room that this one leaves.
+void ProgramLowering::await_predecessors() {
+  if (!has_instruction(target_, Instruction::griddep_wait)) return;
+  builder_.instruction(Instruction::griddep_launch);
+  builder_.instruction(Instruction::griddep_wait);
 }
 
 void ProgramLowering::not_lowered(std::string_view what, const Statement& s) const {

@@ -62,6 +62,8 @@ class ProgramLowering {
   static bool needs_word(DType dtype);
   ValueOperand as_word(const ValueOperand& value);
   ValueOperand from_word(const ValueOperand& word, DType dtype);
+  /// D28, on a GPU: lets the kernels after this one begin, and waits for those before it.
+  void await_predecessors();
   [[noreturn]] void not_lowered(std::string_view what, const Statement& s = {}) const;
 
   const TileProgram& tile_;
@@ -119,6 +121,11 @@ class Lowering : public ProgramLowering {
   virtual Condition per_vector(Condition condition, int32_t) const { return condition; }
   /// Fails if the operands' elements are not in the same threads and registers as the result's.
   virtual void check_row(const RowOp& op, const Statement& s) const = 0;
+  /// Emits a load of `memory` of the tile program. Returns its value, which has this type.
+  virtual ValueOperand lower_load(LoadOp load, MemoryId, const ValueType& type,
+                                  const Statement& s) {
+    return emit(std::move(load), type, s);
+  }
   virtual void lower_fold(const FoldOp& op, const Statement& s) = 0;
   virtual void lower_arg_fold(const ArgFoldOp& op, const Statement& s) = 0;
   virtual void lower_scan(const TileScanOp& op, const Statement& s) = 0;
@@ -129,6 +136,8 @@ class Lowering : public ProgramLowering {
   virtual int64_t row_padding(const ValueType& tile) const = 0;
   virtual void lower_dot(const TileDotOp&, const Statement& s) { not_lowered("dot", s); }
   virtual void lower_ticket(const TicketOp& op, const Statement& s) = 0;
+  /// On a CPU a kernel begins when the kernels before it have ended, so there is nothing to do.
+  virtual void lower_await() {}
 
   // --- Shared by the machines -------------------------------------------------------------------
 
@@ -184,7 +193,7 @@ class Lowering : public ProgramLowering {
   void lower_op(const ForOp& op, const Statement& s);
   void lower_op(const IfOp& op, const Statement& s);
   void lower_op(const TicketOp& op, const Statement& s) { lower_ticket(op, s); }
-  void lower_op(const AwaitOp&, const Statement&) {}  // L19
+  void lower_op(const AwaitOp&, const Statement&) { lower_await(); }
   void lower_op(const TileScanOp& op, const Statement& s) { lower_scan(op, s); }
   void lower_op(const TileDotOp& op, const Statement& s) { lower_dot(op, s); }
   template <class KernelOnly>

@@ -78,6 +78,9 @@ void PipelinedLowering::lower_phase(const Phase& phase) {
   lowered.block = (last.first_warp + last.op->warps * last.op->copies) * kWarpThreads;
   place_shared(lowered);
   begin_block(lowered);
+  if (std::ranges::any_of(phase.body.statements,
+                          [](const Statement& s) { return s.as<AwaitOp>(); }))
+    await_predecessors();
   builder_.leave();
   std::move(roles.statements.begin(), roles.statements.end(), std::back_inserter(lets.statements));
   lowered.body = std::move(lets);
@@ -558,11 +561,6 @@ void PipelinedLowering::lower_op(const PassOp& op, const Statement&) {
 void PipelinedLowering::lower_op(const TakeOp& op, const Statement&) {
   builder_.instruction(Instruction::bar_sync,
                        {turn_barrier(op.token, uniform(op.element)), Expr(2 * role_.threads())});
-}
-
-// D28: waits for the kernels before this one.
-void PipelinedLowering::lower_op(const AwaitOp&, const Statement&) {
-  builder_.instruction(Instruction::griddep_wait);
 }
 
 Kernel lower_pipelined(const TileProgram& program, const Target& target) {

@@ -109,7 +109,6 @@ class PipelinedLowering : public ProgramLowering {
   void lower_op(const ReleaseOp& op, const Statement& s);
   void lower_op(const PassOp& op, const Statement& s);
   void lower_op(const TakeOp& op, const Statement& s);
-  void lower_op(const AwaitOp& op, const Statement& s);
   Expr turn_barrier(TokenId token, const Expr& element) const;
   void note_loop(const Region& body);
 

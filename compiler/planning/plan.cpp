@@ -6,6 +6,7 @@
 #include <set>
 
 #include "compiler/loops/steps/factors.h"
+#include "ir/kernel/gpu_rules.h"
 #include "ir/ops/exchange.h"
 #include "ir/program/arena.h"
 #include "ir/program/exchanges.h"
@@ -26,8 +27,12 @@ std::string label_of(const Graph& graph, NodeId node) {
   return fmt::format("{}.{}", op_name(graph[node].op), node.index);
 }
 
+bool is_never_empty(const Expr& instances) { return proves_at_most(1, instances); }
+
 // Fills in the facts of a launch that the kernel itself states. The launch already has its buffers.
-void describe_launch(Launch& launch, const Kernel& kernel) {
+// `follows` says whether the work before it is certainly a kernel of the same program.
+void describe_launch(Launch& launch, const Kernel& kernel, bool follows) {
+  follows = follows && launch.zeroed.empty();
   launch.scalars = kernel.symbols;
   for (const Phase& phase : kernel.phases) {
     Expr count = 1;
@@ -38,7 +43,9 @@ void describe_launch(Launch& launch, const Kernel& kernel) {
       launch.gpu.push_back({.block = phase.block,
                             .shared_bytes = phase.shared_bytes,
                             .cluster = phase.cluster_size,
-                            .resident = kernel.resident});
+                            .resident = kernel.resident,
+                            .overlaps = follows && awaits_predecessors(phase)});
+    follows = is_never_empty(launch.instances.back());
   }
   const auto members = static_cast<uint32_t>(kernel.members);
   const uint32_t of_member = static_cast<uint32_t>(launch.buffers.size()) / members;
@@ -200,10 +207,16 @@ class Planner {
       if (members.size() > 1) launch.members.push_back(fusions_[k].name);
       add_buffers(fusions_[k], compiled.kernel, launch);
     }
-    describe_launch(launch, compiled.kernel);
+    describe_launch(launch, compiled.kernel, ends_in_kernel());
     std::set<uint32_t> read;
     for (const size_t k : members) add_work(k, read, launch);
     program_.launches.push_back(std::move(launch));
+  }
+
+  // Whether the last work in the queue is certainly a kernel of this program.
+  bool ends_in_kernel() const {
+    if (program_.launches.empty() || !program_.launches.back().is_kernel()) return false;
+    return is_never_empty(program_.launches.back().instances.back());
   }
 
   void add_buffers(const CompiledFusion& fusion, const Kernel& kernel, Launch& launch) {
@@ -562,7 +575,7 @@ Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifac
     program.slots.back().offset = program.arena_bytes;
     program.arena_bytes += rounded(bytes_of(program.slots.back().type));
   }
-  describe_launch(launch, kernel);
+  describe_launch(launch, kernel, /*follows=*/false);
   program.artifacts.push_back(std::move(artifact));
   program.launches.push_back(std::move(launch));
   return program;

@@ -72,9 +72,26 @@ class Decoder {
 
   /// Adds these tokens.
   void add(const std::vector<int32_t>& ids) {
-    const auto count = static_cast<int64_t>(ids.size());
-    const Array tokens = Array::from(ids, {count}, device_);
+    take(Array::from(ids, {static_cast<int64_t>(ids.size())}, device_));
+  }
+  /// Adds the token that the device chose. The host need not know it yet: it can read the token
+  /// while the device already works on the one after it.
+  void add_chosen() { take(chosen_); }
+  /// Takes back the last token, if it was added alone. Its row of the caches is written again.
+  void take_back() {
+    --count_;
+    start_ = before_;
+  }
+
+  /// The scores of what comes next, one for each token, and the token [1] that the device chose.
+  const Array& scores() const { return scores_; }
+  const Array& chosen() const { return chosen_; }
+
+ private:
+  void take(const Array& tokens) {
+    const int64_t count = tokens.numel();
     count_ += count;
+    before_ = start_;
     const int64_t rows = (count_ + kStep - 1) / kStep * kStep;
     if (!extent_.valid() || extent_.numel() != rows) extent_ = zeros({rows}, i32, device_);
     const auto run = [&](const auto& step) {
@@ -87,17 +104,12 @@ class Decoder {
       run(prompt_);
   }
 
-  /// The scores of what comes next, one for each token, and the token that the device chose.
-  const Array& scores() const { return scores_; }
-  int32_t chosen() const { return chosen_.to_vector<int32_t>()[0]; }
-
- private:
   Device device_;
   int64_t context_;
   int64_t count_ = 0;
   Weights<Array> weights_;
   std::vector<Cache<Array>> caches_;
-  Array temperature_, key_, start_, extent_, scores_, chosen_;
+  Array temperature_, key_, start_, before_, extent_, scores_, chosen_;
   decltype(make_step({}, 0, false)) prompt_, decode_;
 };
 

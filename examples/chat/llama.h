@@ -8,6 +8,7 @@
 
 #include <braze/braze.h>
 
+#include <algorithm>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -27,9 +28,10 @@ BRAZE_TREE(Weight, blocks, plain)
 template <class T>
 struct Layer {
   T attention_norm, mlp_norm;
-  Weight<T> query, key, value, output, gate, up, down;
+  std::vector<Weight<T>> attention;  // side by side: of queries, keys and values
+  Weight<T> output, gate, up, down;
 };
-BRAZE_TREE(Layer, attention_norm, mlp_norm, query, key, value, output, gate, up, down)
+BRAZE_TREE(Layer, attention_norm, mlp_norm, attention, output, gate, up, down)
 
 template <class T>
 struct Weights {
@@ -91,6 +93,47 @@ inline Weight<Array> load(const GgufFile& file, const std::string& name, const D
                                   : arranged(rows, Array::from(order, {count}, device))}};
 }
 
+/// Whether two matrices can become one, side by side.
+inline bool are_alike(const Weight<Array>& a, const Weight<Array>& b) {
+  const auto same = [](const auto& x, const auto& y) {
+    return x.dtype() == y.dtype() && x.shape().front() == y.shape().front();
+  };
+  if (a.blocks.empty() || b.blocks.empty())
+    return a.blocks.empty() && b.blocks.empty() && same(a.plain[0], b.plain[0]);
+  const Quantized<Array>&x = a.blocks[0], &y = b.blocks[0];
+  return same(x.low, y.low) && same(x.scales, y.scales) && x.high.size() == y.high.size() &&
+         std::ranges::equal(x.high, y.high, same) && std::ranges::equal(x.offsets, y.offsets, same);
+}
+
+/// Joins neighbours that are stored in the same way, so that their products are one.
+inline std::vector<Weight<Array>> joined(const std::vector<Weight<Array>>& parts) {
+  std::vector<Weight<Array>> out;
+  const auto join = jit([](Weight<Tensor> a, Weight<Tensor> b) {
+    const auto beside = [](const Tensor& x, const Tensor& y) { return concat({x, y}, 1); };
+    const auto all = [&](std::vector<Tensor> x, const std::vector<Tensor>& y) {
+      for (size_t i = 0; i < x.size(); ++i) x[i] = beside(x[i], y[i]);
+      return x;
+    };
+    Weight<Tensor> both;
+    both.plain = all(a.plain, b.plain);
+    for (size_t i = 0; i < a.blocks.size(); ++i) {
+      const Quantized<Tensor>&x = a.blocks[i], &y = b.blocks[i];
+      both.blocks.push_back({.low = beside(x.low, y.low),
+                             .high = all(x.high, y.high),
+                             .scales = beside(x.scales, y.scales),
+                             .offsets = all(x.offsets, y.offsets)});
+    }
+    return both;
+  });
+  for (const Weight<Array>& part : parts) {
+    if (!out.empty() && are_alike(out.back(), part))
+      out.back() = join(out.back(), part);
+    else
+      out.push_back(part);
+  }
+  return out;
+}
+
 inline Weights<Array> load_weights(const GgufFile& file, const Device& device) {
   const Sizes sizes = sizes_of(file);
   Weights<Array> out;
@@ -101,9 +144,10 @@ inline Weights<Array> load_weights(const GgufFile& file, const Device& device) {
     out.layers.push_back(
         {.attention_norm = file.load(name("attn_norm"), device),
          .mlp_norm = file.load(name("ffn_norm"), device),
-         .query = load(file, name("attn_q"), device, halves(sizes.heads, sizes.head)),
-         .key = load(file, name("attn_k"), device, halves(sizes.kv_heads, sizes.head)),
-         .value = load(file, name("attn_v"), device),
+         .attention =
+             joined({load(file, name("attn_q"), device, halves(sizes.heads, sizes.head)),
+                     load(file, name("attn_k"), device, halves(sizes.kv_heads, sizes.head)),
+                     load(file, name("attn_v"), device)}),
          .output = load(file, name("attn_output"), device),
          .gate = load(file, name("ffn_gate"), device),
          .up = load(file, name("ffn_up"), device),
@@ -129,6 +173,13 @@ inline Tensor matrix(const Weight<Tensor>& weight) {
   return weight.blocks.empty() ? weight.plain[0] : dequantize(weight.blocks[0]);
 }
 
+/// x times matrices that stand side by side.
+inline Tensor product(const Tensor& x, const std::vector<Weight<Tensor>>& weights) {
+  std::vector<Tensor> parts;
+  for (const Weight<Tensor>& weight : weights) parts.push_back(dot(x, matrix(weight)));
+  return parts.size() == 1 ? parts[0] : concat(parts, 1);
+}
+
 inline Tensor embed(const Weight<Tensor>& table, const Tensor& ids) {
   return transpose(table.blocks.empty() ? take(table.plain[0], ids, 1)
                                         : dequantize(columns(table.blocks[0], ids)));
@@ -143,17 +194,18 @@ struct Place {
 
 inline Tensor attention(const Layer<Tensor>& layer, const Cache<Tensor>& cache, const Tensor& x,
                         const Place& at, const Sizes& sizes, Cache<Tensor>& updated) {
-  const auto heads = [&](const Weight<Tensor>& weight, int64_t count) {
-    return reshape(dot(x, matrix(weight)), {x.dim(0), count, sizes.head});
-  };
+  const Dim n = x.dim(0);
+  const int64_t turned = sizes.heads + sizes.kv_heads;
+  const Tensor all = reshape(product(x, layer.attention), {n, turned + sizes.kv_heads, sizes.head});
   const nn::RopeOptions turns{.base = sizes.base};
-  const Tensor queries = nn::rope(heads(layer.query, sizes.heads), at.positions, turns);
-  const Tensor keys = nn::rope(heads(layer.key, sizes.kv_heads), at.positions, turns);
-  updated = nn::append(cache, keys, heads(layer.value, sizes.kv_heads), at.start);
+  const Tensor queries = nn::rope(slice(all, 1, 0, sizes.heads), at.positions, turns);
+  const Tensor keys = nn::rope(slice(all, 1, sizes.heads, turned), at.positions, turns);
+  const Tensor values = slice(all, 1, turned, turned + sizes.kv_heads);
+  updated = nn::append(cache, keys, values, at.start);
   const Tensor mixed =
       nn::attention(queries, slice(updated.keys, 0, 0, at.rows),
                     slice(updated.values, 0, 0, at.rows), {.causal = true, .position = at.start});
-  return dot(reshape(mixed, {x.dim(0), sizes.width}), matrix(layer.output));
+  return dot(reshape(mixed, {n, sizes.width}), matrix(layer.output));
 }
 
 /// The scores of what comes behind the last of `ids` [n], one for each token, and the caches with

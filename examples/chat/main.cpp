@@ -78,19 +78,45 @@ class Model {
         engine_(options.seed) {}
 
   const GgufFile& file() const { return file_; }
-  int64_t room() const { return decoder_.room(); }
+  int64_t room() const { return decoder_.room() + (is_ahead_ ? 1 : 0); }
 
   /// Begins anew.
-  void forget() { decoder_.forget(); }
+  void forget() {
+    is_ahead_ = false;
+    decoder_.forget();
+  }
 
   /// Adds these tokens; the one that comes next.
-  int32_t next(const std::vector<int32_t>& ids) {
+  int32_t read(const std::vector<int32_t>& ids) {
+    stop();
     decoder_.add(ids);
-    const bool cut = options_.temperature > 0 && (options_.top_k > 0 || options_.top_p < 1);
-    return cut ? draw(decoder_.scores().to_vector<float>()) : decoder_.chosen();
+    return last_ = is_cut() ? draw(decoder_.scores().to_vector<float>()) : read(decoder_.chosen());
+  }
+
+  /// Adds the token that came last; the one that comes next. If the device chooses it, the device
+  /// goes on with it while the host waits for it and shows it.
+  int32_t next() {
+    if (is_cut()) return read({last_});
+    if (!is_ahead_) decoder_.add_chosen();
+    const Array chosen = decoder_.chosen();
+    is_ahead_ = decoder_.room() > 0;
+    if (is_ahead_) decoder_.add_chosen();
+    return last_ = read(chosen);
+  }
+
+  /// Forgets the token that came last and was not asked for its successor.
+  void stop() {
+    if (is_ahead_) decoder_.take_back();
+    is_ahead_ = false;
   }
 
  private:
+  /// Whether the host chooses among some of the tokens.
+  bool is_cut() const {
+    return options_.temperature > 0 && (options_.top_k > 0 || options_.top_p < 1);
+  }
+  static int32_t read(const Array& token) { return token.to_vector<int32_t>()[0]; }
+
   /// One of the likeliest: at most top_k of them, and no more than make up top_p together.
   int32_t draw(const std::vector<float>& scores) {
     std::vector<int32_t> order(scores.size());
@@ -117,6 +143,8 @@ class Model {
   GgufFile file_;
   llama::Decoder decoder_;
   std::mt19937_64 engine_;
+  int32_t last_ = 0;       // the token that came last
+  bool is_ahead_ = false;  // whether it is added already
 };
 
 // ---- A talk
@@ -154,7 +182,7 @@ class Talk {
     }
     const auto began = std::chrono::steady_clock::now();
     const size_t asked = pending_.size();
-    int32_t token = model_.next(pending_);
+    int32_t token = model_.read(pending_);
     const double first = seconds_since(began);
     auto decoding = std::chrono::steady_clock::now();
     int64_t count = 0;
@@ -162,10 +190,11 @@ class Talk {
     while (token != end_ && count < options_.tokens && model_.room() > 1) {
       print(token);
       said.push_back(token);
-      token = model_.next({token});
+      token = model_.next();
       if (++count == 1) decoding = std::chrono::steady_clock::now();  // the first one compiles
     }
     const double seconds = seconds_since(decoding);
+    model_.stop();
     std::printf("%s\n", text_.c_str());
     text_.clear();
     // The answer ends for the model as well.

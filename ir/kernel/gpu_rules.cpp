@@ -25,6 +25,9 @@ constexpr int64_t kMostBytes = (1 << 20) - 1;  // of an mbarrier's phase
 int64_t bytes_of(const Memory& memory) {
   return memory.shape.at(0).as_constant().value_or(0) * static_cast<int64_t>(size_of(memory.dtype));
 }
+bool is_device_memory(const Memory& memory) {
+  return memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
+}
 int64_t align_of_swizzle(int64_t swizzle) { return swizzle == 0 ? 128 : 8 * swizzle; }
 bool is_swizzle(int64_t bytes) { return bytes == 0 || bytes == 32 || bytes == 64 || bytes == 128; }
 
@@ -52,11 +55,13 @@ ValueType fragment(DType dtype, int64_t registers) {
   return {dtype, dtype == DType::F32 ? 1 : 2, {registers}};
 }
 
+// 10 x the compute capability of a GPU.
+int capability_of(const Target& target) { return target.name == "sm_80" ? 80 : 90; }
+
 class GpuRules {
  public:
   GpuRules(const KernelCode& code, std::vector<Diagnostic>& notes) : code_(code), notes_(notes) {
     if (const auto target = find_target(code.target)) target_ = *target;
-    capability_ = target_.name == "sm_80" ? 80 : 90;
   }
 
   std::vector<Diagnostic> run() {
@@ -135,6 +140,7 @@ class GpuRules {
     shared_.clear();
     roles_.clear();
     role_begin_ = 0;
+    accesses_ = false;
     check_region(phase.body, 0);
     check_roles(phase.body);
     note_registers(phase.body);
@@ -157,6 +163,7 @@ class GpuRules {
 
   void check(const Statement& s, size_t depth) {
     check_flight(s);
+    accesses_ |= accesses_device(s);
     if (const auto* let = s.as<LetOp>()) {
       lets_.insert_or_assign(let->symbol,
                              lets_.empty() ? let->value : let->value.substitute(lets_));
@@ -185,6 +192,7 @@ class GpuRules {
       check_region(*repeated->body, depth + 1);
     } else if (const auto* special = s.as<InstructionOp>()) {
       check_instruction(*special, s);
+      if (special->instruction == Instruction::griddep_wait) check_wait(depth);
     } else if (const auto* load = s.as<LoadOp>()) {
       check_access(load->memory, load->rank);
       check_vector(type_of(s.results[0]));
@@ -215,6 +223,29 @@ class GpuRules {
            fmt::format("the cluster has no block {}", rank.to_string()));
   }
   Expr plain(const Expr& e) const { return lets_.empty() ? e : e.substitute(lets_); }
+
+  // --- G10
+
+  // Whether the statement itself accesses device memory that other kernels may write. What a phase
+  // loads from `in` parameters before it waits is promised to be no such memory.
+  bool accesses_device(const Statement& s) const {
+    bool out = false;
+    if (const auto* load = s.as<LoadOp>(); load && code_[load->memory].mode == Mode::In) return out;
+    for_each_memory(s, [&](MemoryId id) { out |= is_device_memory(code_[id]); });
+    const auto* special = s.as<InstructionOp>();
+    if (!special || special->instruction == Instruction::tma_prefetch) return out;
+    return out || std::ranges::any_of(special->operands, [](const InstructionOperand& operand) {
+             return std::holds_alternative<MapPlace>(operand);
+           });
+  }
+  void check_wait(size_t depth) {
+    expect(
+        depth == 0 && !code_.resident, "G10",
+        "griddep.wait must stand at the top of a phase whose instances do not wait for each other");
+    expect(!accesses_, "G10",
+           "device memory is accessed before griddep.wait, which is only allowed in loads of `in` "
+           "parameters");
+  }
 
   // --- G2
 
@@ -260,7 +291,7 @@ class GpuRules {
       expect(role.end <= other->begin || other->end <= role.begin, "G3",
              fmt::format("the role {} shares warps with the role {}", role.name, other->name));
     if (role.registers > 0) {
-      expect(capability_ >= 90, "G1",
+      expect(capability_of(target_) >= 90, "G1",
              fmt::format("{} cannot move registers between roles", code_.target));
       expect(role.begin % 4 == 0 && role.end % 4 == 0, "G3",
              "a role that states its registers must take whole groups of 4 warps");
@@ -349,7 +380,7 @@ class GpuRules {
 
   void check_instruction(const InstructionOp& op, const Statement& s) {
     const InstructionInfo& row = info(op.instruction);
-    expect(row.capability <= capability_, "G1",
+    expect(has_instruction(target_, op.instruction), "G1",
            fmt::format("{} does not have the instruction {}", code_.target, row.text));
     check_meeting(row.meeting);
     const Letters letters{row.operands};
@@ -406,14 +437,13 @@ class GpuRules {
 
   void check_place(char letter, const Place& place) {
     const Memory& memory = code_[place.memory];
-    const bool device =
-        memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
     const bool remote = letter == 'q' || letter == 'n';
     const bool matrix = letter == 'M' || letter == 'B';
     expect(!place.rank || remote, "G1", "this operand must be in the block's own memory");
     if (place.rank && remote) check_rank(place.memory, *place.rank);
     if (letter == 'P')
-      return expect(device, "G1", fmt::format("%{} is not in device memory", memory.name));
+      return expect(is_device_memory(memory), "G1",
+                    fmt::format("%{} is not in device memory", memory.name));
     const bool barrier = letter == 'm' || letter == 'n';
     expect(memory.space == MemorySpace::Shared && memory.mbarrier == barrier, "G1",
            fmt::format("%{} is not {}", memory.name, barrier ? "an mbarrier" : "shared memory"));
@@ -675,7 +705,7 @@ class GpuRules {
   std::vector<Diagnostic>& notes_;
   std::vector<Diagnostic> findings_;
   Target target_;
-  int capability_ = 90;
+  bool accesses_ = false;  // whether the phase has accessed device memory before this statement
   const Phase* phase_ = nullptr;
   const Statement* statement_ = nullptr;
   int64_t registers_ = 0;  // of a thread at launch
@@ -696,6 +726,17 @@ class GpuRules {
 
 std::vector<Diagnostic> check_gpu_rules(const KernelCode& kernel, std::vector<Diagnostic>& notes) {
   return GpuRules(kernel, notes).run();
+}
+
+bool has_instruction(const Target& target, Instruction instruction) {
+  return info(instruction).capability <= capability_of(target);
+}
+
+bool awaits_predecessors(const Phase& phase) {
+  return std::ranges::any_of(phase.body.statements, [](const Statement& s) {
+    const auto* special = s.as<InstructionOp>();
+    return special && special->instruction == Instruction::griddep_wait;
+  });
 }
 
 }  // namespace braze

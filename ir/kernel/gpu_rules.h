@@ -1,15 +1,23 @@
-// gpu_rules.h — checks the rules that only kernels for GPUs have: G1 to G9 of docs/ir/languages.md.
+// gpu_rules.h — checks the rules that only kernels for GPUs have: G1 to G10 of
+// docs/ir/languages.md.
 #pragma once
 
 #include <vector>
 
 #include "braze/error.h"
 #include "ir/code/code.h"
+#include "ir/target/target.h"
 
 namespace braze {
 
 /// The findings of a kernel whose names and index expressions are sound. Estimates of registers
 /// that are over the budget go to `notes`.
 std::vector<Diagnostic> check_gpu_rules(const KernelCode& kernel, std::vector<Diagnostic>& notes);
+
+/// Whether a GPU has the instruction.
+bool has_instruction(const Target& target, Instruction instruction);
+
+/// Whether the phase waits for the kernels before it, so that it may begin before they end.
+bool awaits_predecessors(const Phase& phase);
 
 }  // namespace braze

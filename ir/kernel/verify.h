@@ -1,4 +1,4 @@
-// verify.h — finds everything that is wrong with a kernel: rules K1 to K16, and on a GPU G1 to G9.
+// verify.h — finds everything that is wrong with a kernel: rules K1 to K16, and on a GPU G1 to G10.
 #pragma once
 
 #include <vector>

@@ -9,11 +9,11 @@ namespace braze {
 
 std::span<const EnvVariable> env_variables() {
   static constexpr EnvVariable kAll[] = {
-      kEnvDebug,        kEnvDump,         kEnvThreads,   kEnvCpuDevices, kEnvTarget,
-      kEnvMemoryLimit,  kEnvCudaDriver,   kEnvNccl,      kEnvRank,       kEnvWorld,
-      kEnvRendezvous,   kEnvMpi,          kEnvRankLate,  kEnvRankLimit,  kEnvCheckRanks,
-      kEnvSyncLaunches, kEnvPtxas,        kEnvCache,     kEnvCacheDir,   kEnvCacheSize,
-      kEnvCacheSync,    kEnvCacheSignKey, kEnvTrustKeys, kEnvTrace};
+      kEnvDebug,        kEnvDump,       kEnvThreads,      kEnvCpuDevices, kEnvTarget,
+      kEnvMemoryLimit,  kEnvCudaDriver, kEnvNccl,         kEnvRank,       kEnvWorld,
+      kEnvRendezvous,   kEnvMpi,        kEnvRankLate,     kEnvRankLimit,  kEnvCheckRanks,
+      kEnvSyncLaunches, kEnvOverlap,    kEnvPtxas,        kEnvCache,      kEnvCacheDir,
+      kEnvCacheSize,    kEnvCacheSync,  kEnvCacheSignKey, kEnvTrustKeys,  kEnvTrace};
   return kAll;
 }
 

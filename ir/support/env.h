@@ -51,6 +51,8 @@ inline constexpr EnvVariable kEnvCheckRanks{
     "BRAZE_CHECK_RANKS", "1: processes compare what they run at every call, not the first alone"};
 inline constexpr EnvVariable kEnvSyncLaunches{
     "BRAZE_SYNC_LAUNCHES", "1: wait for every GPU kernel, so that an error names the one at fault"};
+inline constexpr EnvVariable kEnvOverlap{
+    "BRAZE_OVERLAP", "0: no GPU kernel begins before the kernel before it has ended"};
 
 inline constexpr EnvVariable kEnvPtxas{
     "BRAZE_PTXAS", "PTX assembler: \"plugin\", the path of a ptxas, or \"none\""};

@@ -74,10 +74,10 @@ class PipelineRules {
       role_ = copies;
       check_region(*copies->body);
       role_ = nullptr;
-    } else {
+    } else if (!s.as<AwaitOp>()) {
       expect(false, "P1",
-             "a pipelined phase holds only lets, channels, tokens and roles; put this statement "
-             "into a role");
+             "a pipelined phase holds only lets, channels, tokens, roles and await_predecessors; "
+             "put this statement into a role");
     }
   }
 

@@ -54,8 +54,10 @@ class TileChecker : public CodeChecker {
     } else if (const auto* ticket = s.as<TicketOp>()) {
       check_ticket(*ticket);
     } else if (s.as<AwaitOp>()) {
-      expect(phase_ == 0 && depth_ == 1, "T17",
-             "await_predecessors must stand at the top of the first phase");
+      expect(depth_ == 1 && !code_.resident, "T17",
+             "await_predecessors must stand at the top of a phase whose instances do not wait for "
+             "each other");
+      expect(accessed_ != phase_, "T17", "device memory is accessed before await_predecessors");
     } else {
       return check_pipelined(s);
     }
@@ -74,6 +76,7 @@ class TileChecker : public CodeChecker {
     } else if (const auto* copy = s.as<CopyOp>()) {
       if (!expect_on_chip(copy->field)) return true;
       const ValueType type = memory_type(code_[copy->field]);
+      note_access(copy->memory);
       check_place(copy->memory, copy->at, type);
       check_guard(copy->guard, type);
       if (!copy->guard) check_bounds(copy->memory, copy->at);
@@ -89,6 +92,7 @@ class TileChecker : public CodeChecker {
     } else if (const auto* store = s.as<StartStoreOp>()) {
       if (!expect_on_chip(store->window)) return true;
       const ValueType type = memory_type(code_[store->window]);
+      note_access(store->memory);
       check_place(store->memory, store->at, type);
       check_guard(store->guard, type);
       if (!store->guard) check_bounds(store->memory, store->at);
@@ -171,6 +175,7 @@ class TileChecker : public CodeChecker {
 
   void check_ticket(const TicketOp& op) {
     const Memory& memory = code_[op.memory];
+    note_access(op.memory);
     check_place(op.memory, op.at, {});
     check_index(op.count, nullptr);
     expect(memory.space == MemorySpace::Workspace && memory.dtype == DType::I32 && memory.zeroed,
@@ -183,6 +188,7 @@ class TileChecker : public CodeChecker {
   void check_access(MemoryId id, const std::vector<Expr>& at, const Guard&, const ValueType&,
                     bool store) override {
     const Memory& memory = code_[id];
+    note_access(id);
     if (!store) {
       const bool known = memory.space != MemorySpace::Workspace || memory.zeroed ||
                          stored_.contains(id) || stored_here(id);
@@ -191,14 +197,19 @@ class TileChecker : public CodeChecker {
       return;
     }
     stored_.insert(id);
-    if (memory.space != MemorySpace::Parameter && memory.space != MemorySpace::Workspace) return;
-    if (branches_ > 0) return;
+    if (!is_device_memory(memory) || branches_ > 0) return;
     for (const GridAxis& axis : code_.phases[phase_].grid) {
       if (axis.extent.as_constant().value_or(1) <= 1) continue;
       const bool varies =
           std::any_of(at.begin(), at.end(), [&](const Expr& e) { return depends(e, axis.symbol); });
       expect(varies, "T20", fmt::format("all values of {} store to the same place", axis.symbol));
     }
+  }
+  static bool is_device_memory(const Memory& memory) {
+    return memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
+  }
+  void note_access(MemoryId id) {
+    if (is_device_memory(code_[id])) accessed_ = phase_;
   }
   // Whether the phase stores to the memory, even after the load: the next turn of a loop sees it.
   bool stored_here(MemoryId id) const { return stores(code_.phases[phase_].body, id); }
@@ -285,6 +296,7 @@ class TileChecker : public CodeChecker {
   }
 
   std::set<MemoryId> stored_, tickets_;
+  std::optional<size_t> accessed_;  // the last phase that accesses device memory
   std::unordered_map<std::string, std::pair<Expr, Expr>> loops_;
 };
 

@@ -283,10 +283,12 @@ std::string expand_static(std::string_view text, std::string_view file_name) {
   return to_text(kernel);
 }
 
-// A pipelined tile program as the kernel for its target.
-std::string lower_pipelined(std::string_view text, std::string_view file_name) {
+// A tile program as the kernel for its target. That of a plain one stands below it.
+std::string lowered(std::string_view text, std::string_view file_name) {
   const TileProgram program = read<TileProgram>(text, file_name);
-  const Kernel kernel = lower(program, find_target(program.target).value());
+  const std::string_view machine = after(text, "// target:");
+  const Kernel kernel =
+      lower(program, machine.empty() ? find_target(program.target).value() : parse_target(machine));
   fail_if_any(verify(kernel), "verify");
   return to_text(kernel);
 }
@@ -360,7 +362,7 @@ constexpr Function kFunctions[] = {
     {"fold", run_pass<fold>},
     {"hopper", trees_for_hopper},
     {"loops", first_loops},
-    {"lower", lower_pipelined},
+    {"lower", lowered},
     {"narrow_dots", run_pass<narrow_dots>},
     {"pack_factors", run_pass<pack_factors>},
     {"plan", planned},

@@ -23,6 +23,7 @@
 
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/llvm/llvm_p.h"
+#include "ir/kernel/gpu_rules.h"
 #include "ir/support/text.h"
 
 namespace braze::codegen {
@@ -145,6 +146,7 @@ class Nvptx : public Machine {
     // Each pointer and each map is a parameter. With several members, one array holds all pointers
     // of all members, and another one all maps.
     const bool arrays = kernel.members > 1;
+    const bool waits = std::ranges::any_of(kernel.phases, awaits_predecessors);
     const size_t memories = count_memories(kernel), maps = kernel.tensor_maps.size();
     const auto parameters = [&](size_t count) {
       return arrays ? std::min<size_t>(count, 1) : count;
@@ -174,7 +176,9 @@ class Nvptx : public Machine {
       unsigned i = 0;
       for (const Memory& memory : kernel.memories) {
         if (!is_device_memory(memory)) continue;
-        function->addParamAttr(i, llvm::Attribute::NoAlias);
+        // Of memory that kernels before this one may still write, LLVM would believe that nothing
+        // else changes it.
+        if (!waits) function->addParamAttr(i, llvm::Attribute::NoAlias);
         align(i++, std::max<uint64_t>(static_cast<uint64_t>(memory.align), size_of(memory.dtype)));
       }
     }

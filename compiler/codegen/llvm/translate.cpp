@@ -7,6 +7,7 @@
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/llvm/translator_p.h"
 #include "ir/code/walk.h"
+#include "ir/kernel/gpu_rules.h"
 #include "ir/support/text.h"
 
 namespace braze::codegen {
@@ -45,7 +46,7 @@ Translator::Translator(const Kernel& kernel, const Machine& machine, llvm::LLVMC
       debug_(*module_),
       uses_(kernel) {
   make_alias_scopes();
-  for (const Phase& phase : kernel.phases) waits_for_others_ |= waits(phase.body);
+  waits_for_others_ = std::ranges::any_of(kernel.phases, awaits_predecessors);
 }
 
 std::unique_ptr<llvm::Module> Translator::run() {
@@ -122,15 +123,6 @@ void Translator::annotate(Value* access, MemoryId memory, bool may_be_copy) {
 bool Translator::is_constant(MemoryId id) const {
   return kernel_[id].space == MemorySpace::Parameter && kernel_[id].mode == Mode::In &&
          !waits_for_others_;
-}
-
-bool Translator::waits(const Region& region) {
-  return std::any_of(region.statements.begin(), region.statements.end(), [](const Statement& s) {
-    const auto* op = s.as<InstructionOp>();
-    if (op && op->instruction == Instruction::griddep_wait) return true;
-    const auto nested = regions_of(s);
-    return std::any_of(nested.begin(), nested.end(), [](const Region* r) { return waits(*r); });
-  });
 }
 
 int64_t Translator::bytes_of(const Memory& memory) const {

@@ -197,7 +197,6 @@ class Translator {
   void make_alias_scopes();
   void annotate(Value* access, MemoryId memory, bool may_be_copy = false);
   bool is_constant(MemoryId id) const;
-  static bool waits(const Region& region);
   int64_t bytes_of(const Memory& memory) const;
   void place(MemoryId id);
 

@@ -19,6 +19,7 @@
 #include "ir/code/static_loops.h"
 #include "ir/code/vectors.h"
 #include "ir/code/walk.h"
+#include "ir/kernel/gpu_rules.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -38,7 +39,7 @@ class Printer {
   explicit Printer(const Kernel& kernel) : kernel_(kernel), names_(kernel.values.size()) {
     for (size_t i = 0; i < kernel.values.size(); ++i)
       values_by_name_.emplace(kernel.values[i].name, ValueId(i));
-    for (const Phase& phase : kernel.phases) waits_for_others_ |= waits(phase.body);
+    waits_for_others_ = std::ranges::any_of(kernel.phases, awaits_predecessors);
   }
 
   std::string run() {
@@ -286,14 +287,6 @@ class Printer {
   bool is_constant(const Memory& memory) const {
     return memory.space == MemorySpace::Parameter && memory.mode == Mode::In && !waits_for_others_;
   }
-  static bool waits(const Region& region) {
-    return std::any_of(region.statements.begin(), region.statements.end(), [](const Statement& s) {
-      const auto* op = s.as<InstructionOp>();
-      if (op && op->instruction == Instruction::griddep_wait) return true;
-      const auto nested = regions_of(s);
-      return std::any_of(nested.begin(), nested.end(), [](const Region* r) { return waits(*r); });
-    });
-  }
   static std::string_view memory_type(DType dtype) {
     return dtype == DType::Bool ? "u8" : cuda_type(dtype);
   }
@@ -328,7 +321,10 @@ class Printer {
   }
 
   std::string pointer(size_t memory) const {
-    return fmt::format("{}* __restrict__ m{}", memory_type(kernel_.memories[memory].dtype), memory);
+    // The compiler may load what __restrict__ makes constant past the coherent caches, and before
+    // a wait for the kernels that write it.
+    return fmt::format("{}*{} m{}", memory_type(kernel_.memories[memory].dtype),
+                       waits_for_others_ ? "" : " __restrict__", memory);
   }
 
   // The types of parameters with the pointers and the tensor maps of all members.

@@ -186,7 +186,7 @@ class CudaKernels : public LoadedProgram {
   CudaContext& context_;
   const GpuFacts& gpu_;
   const std::shared_ptr<const Program> program_;
-  const bool wait_for_each_;
+  const bool wait_for_each_, may_overlap_;
   std::vector<std::unique_ptr<CudaModule>> modules_;  // by artifact
 
   // Calls in different streams take turns. This mutex is held for a call, and the one below for
@@ -205,6 +205,7 @@ CudaKernels::CudaKernels(CudaContext& context, const GpuFacts& gpu,
       gpu_(gpu),
       program_(std::move(program)),
       wait_for_each_(read_env_int(kEnvSyncLaunches, 0, 1).value_or(0) == 1),
+      may_overlap_(read_env_int(kEnvOverlap, 0, 1).value_or(1) == 1),
       graphs_(context, program_->name) {
   const CudaContext::Scope scope(context_);
   for (const Artifact& artifact : program_->artifacts) {
@@ -279,8 +280,10 @@ CudaKernels::Kernel CudaKernels::load(const Launch& launch) const {
     const std::string& entry = program_->artifacts[launch.artifact].entry_names[i];
     const cuda::CUfunction function = modules_[launch.artifact]->find(entry);
     if (!function) malformed(launch, fmt::format("has no function {}", quote(entry)));
-    check_limits(launch, launch.gpu[i], function);
-    kernel.phases.emplace_back(context_, function, launch.gpu[i], launch.member_count());
+    GpuPhase phase = launch.gpu[i];
+    phase.overlaps = phase.overlaps && may_overlap_;
+    check_limits(launch, phase, function);
+    kernel.phases.emplace_back(context_, function, phase, launch.member_count());
   }
   return kernel;
 }

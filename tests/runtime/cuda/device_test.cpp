@@ -1,6 +1,7 @@
 // device_test.cpp — arrays, calls, the order of the queue, launches, speed, another GPU.
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "ir/values/host_tensor.h"
@@ -318,6 +319,17 @@ TEST_F(Cuda, DriverSeesTheShapeOfTheLaunch) {
   EXPECT_EQ(first.cluster, 4u);
   EXPECT_FALSE(first.cooperative || first.overlaps);
   EXPECT_TRUE(fake_cuda()->launches[1].cooperative && fake_cuda()->launches[1].overlaps);
+}
+
+TEST_F(Cuda, NoLaunchOverlapsIfTheEnvironmentForbidsIt) {
+  if (!fake_cuda()) GTEST_SKIP() << "needs the fake driver";
+  GpuMaker m("ranks", {}, "sm_90a");
+  const uint32_t z = m.output("z", vector_type(3));
+  m.kernel(kHopperPtx, "rank", {z}, {}, 3, {.block = 1, .overlaps = true});
+  setenv("BRAZE_OVERLAP", "0", 1);
+  run(m.load(gpu_), {})[0].wait();
+  unsetenv("BRAZE_OVERLAP");
+  EXPECT_FALSE(fake_cuda()->launches.at(0).overlaps);
 }
 
 TEST_F(Cuda, TensorMapsFollowSizesAndAddresses) {
