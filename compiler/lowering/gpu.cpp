@@ -562,8 +562,8 @@ class GpuLowering : public Lowering {
     const bool in_branch = !branches_.empty();
     const Memory &from = tile_[load.memory], &to = tile_[store.memory];
     const bool plain = from.space == MemorySpace::Parameter && from.mode == Mode::In &&
-                       to.space == MemorySpace::Local && memories_[store.memory.index] &&
-                       !is_private(memories_[store.memory.index]) && !load.guard.mask &&
+                       to.space == MemorySpace::Local &&
+                       std::ranges::count(private_, store.memory) == 0 && !load.guard.mask &&
                        !store.guard.mask && store.guard.condition.empty() &&
                        (load.guard.condition.empty() || load.fill == 0) && uniform_slot(store.at) &&
                        is_floating(tile.dtype);
@@ -580,14 +580,27 @@ class GpuLowering : public Lowering {
                                alignment(memory, e) >= bytes);
     };
     const auto whole = [&](const IndexComparison& c) {
-      const bool ordered =
-          c.kind == IndexComparison::Kind::Lt || c.kind == IndexComparison::Kind::Le;
-      return ordered && !c.left.uses("lane") && !c.right.uses("lane");
+      return is_ascending(c) && !c.left.uses("lane") && !c.right.uses("lane");
     };
-    const Condition condition = per_vector(substitute(load.guard.condition, map), type.lanes);
+    const Condition condition =
+        per_vector(ascending(substitute(load.guard.condition, map)), type.lanes);
     return (bytes == 4 || bytes == 8 || bytes == 16) && in_a_row(load.memory, load.at) &&
            in_a_row(store.memory, store.at) &&
            std::all_of(condition.begin(), condition.end(), whole);
+  }
+
+  static bool is_ascending(const IndexComparison& c) {
+    return c.kind == IndexComparison::Kind::Lt || c.kind == IndexComparison::Kind::Le;
+  }
+  // The same condition by `<` and `<=` in place of `>` and `>=`.
+  static Condition ascending(Condition condition) {
+    for (IndexComparison& c : condition) {
+      const bool greater = c.kind == IndexComparison::Kind::Gt;
+      if (!greater && c.kind != IndexComparison::Kind::Ge) continue;
+      std::swap(c.left, c.right);
+      c.kind = greater ? IndexComparison::Kind::Lt : IndexComparison::Kind::Le;
+    }
+    return condition;
   }
 
   // Copies one vector at a time. If its condition is false, no byte of the vector is read.
@@ -596,7 +609,8 @@ class GpuLowering : public Lowering {
     const int64_t bytes = type.lanes * static_cast<int64_t>(size_of(type.dtype));
     const Positions map = positions(tile, type);
     Expr read = bytes;
-    for (const IndexComparison& c : per_vector(substitute(load.guard.condition, map), type.lanes)) {
+    for (const IndexComparison& c :
+         per_vector(ascending(substitute(load.guard.condition, map)), type.lanes)) {
       const bool less = c.kind == IndexComparison::Kind::Lt;
       read = read * min(max(c.right - c.left + Expr(less ? 0 : 1), 0), 1);
     }

@@ -60,7 +60,8 @@ void ProgramLowering::lower_signature() {
   kernel_.symbols = tile_.symbols;
   for (const Expr& symbol : tile_.symbols) builder_.fresh_name(symbol.symbol_name());
   memories_.resize(tile_.memories.size());
-  strides_.resize(tile_.memories.size());
+  for (const Memory& memory : tile_.memories)
+    strides_.push_back(memory.strides.empty() ? row_major(memory.shape) : memory.strides);
   values_.resize(tile_.values.size());
   for (const auto& parameter : tile_.parameters) {
     if (const auto* memory = std::get_if<MemoryId>(&parameter)) {
@@ -94,7 +95,7 @@ Kernel Lowering::run() {
 void ProgramLowering::add_memory(MemoryId id) {
   const Memory& memory = tile_[id];
   Memory lowered = memory;
-  const auto strides = memory.strides.empty() ? row_major(memory.shape) : memory.strides;
+  const std::vector<Expr>& strides = strides_[id.index];
   if (memory.strides.empty()) {
     lowered.shape = {std::accumulate(memory.shape.begin(), memory.shape.end(), Expr(1),
                                      [](const Expr& a, const Expr& b) { return a * b; })};
@@ -109,7 +110,6 @@ void ProgramLowering::add_memory(MemoryId id) {
     place_buffer(lowered, lowered.shape[0].as_constant().value() *
                               static_cast<int64_t>(size_of(memory.dtype)));
   memories_[id.index] = builder_.add_memory(std::move(lowered));
-  strides_[id.index] = strides;
 }
 
 Positions Lowering::positions(const ValueType& tile, const ValueType& lowered) const {

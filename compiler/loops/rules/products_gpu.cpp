@@ -47,6 +47,18 @@ struct Tiling {
   int64_t threads() const { return row_threads * lane_threads; }
 };
 
+// Whether a load can be a copy whose conditions divide no vector along the axis: a vector is read
+// as a whole, or is 0.
+bool is_copy(const LoopTree& tree, const LoopStep& load, const LoopAxis& axis) {
+  if (load.kind != LoopStep::Kind::Load || load.otherwise.value_or(0) != 0) return false;
+  for (const RangeCondition& c : load.conditions)
+    if (c.value.uses(axis.name) || c.min.uses(axis.name) || c.limit.uses(axis.name)) return false;
+  const Shape& shape = tree.tensors[load.source].type.shape;
+  for (size_t d = 0; d < load.at.size() && load.conditions.empty() && load.otherwise; ++d)
+    if (load.at[d].uses(axis.name) && !proves_in_bounds(load.at[d], shape[d])) return false;
+  return true;
+}
+
 std::vector<Factor> factors_along(const LoopTree& tree, const FactoredSums& sums, bool lanes) {
   const size_t along = lanes ? sums.lanes : sums.rows, without = lanes ? sums.rows : sums.lanes;
   const LoopAxis &own = tree.axes[along], &inner = tree.axes[sums.summed.back()];
@@ -68,7 +80,9 @@ std::vector<Factor> factors_along(const LoopTree& tree, const FactoredSums& sums
     }
     factor.across = lies > 0;
     factor.vector = vector_along(loads, factor.across ? inner : own);
-    factor.copied = !factor.computed && factor.vector * bytes >= kLeastCopied;
+    factor.copied = body.steps.size() == 1 &&
+                    is_copy(tree, body.steps[0], factor.across ? inner : own) &&
+                    factor.vector * bytes >= kLeastCopied;
   }
   return out;
 }
@@ -126,6 +140,7 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
   if (matrices) out.depth = warp_dot_depth(sum);
   const bool halves = matrices && is_half(warp_dot_dtype(sum));
   const bool copied = std::ranges::all_of(found, &Factor::copied);
+  const bool plain = std::ranges::none_of(found, &Factor::computed);
   const bool some_copied = std::ranges::any_of(found, &Factor::copied);
   ProductSize size = given;
   size.ahead = matrices && copied;
@@ -158,7 +173,7 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
   const double after = operations_after(tree);
   const bool largest = best->rows * best->lanes == 128 * 128 && narrower == 1;
   out.lean = target.shared_block_registers > 0 && !matrices && largest && found.size() == 2 &&
-             after <= kMostAfter && copied &&
+             after <= kMostAfter && copied && plain &&
              std::ranges::all_of(found, [](const Factor& f) { return f.vector > 1; });
   // If more follows, it needs the registers that fetched slices would take.
   if (out.lean && after > kFewAfter) {

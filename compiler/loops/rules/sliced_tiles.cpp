@@ -107,9 +107,11 @@ HalfSlices half_slices(const SlicedTile& tile, int64_t chunks, const ProductSize
                   across = (tile.rows + tile.lanes + 2 * kPadding) * length;
     return std::min(room / (std::max(along, across) * kBytes), kMostStages);
   };
-  const bool is_long = size.ahead && stages(2 * tile.slice) >= kFewStages;
+  const int64_t depth = ceil_divide(size.depth, chunks);
+  const bool is_long = size.ahead && depth > 2 * tile.slice && stages(2 * tile.slice) >= kFewStages;
   const int64_t length = is_long ? 2 * tile.slice : tile.slice;
-  return {length, std::max<int64_t>(stages(length), 2)};
+  // More slots than turns would be filled for nothing.
+  return {length, std::max<int64_t>(std::min(stages(length), ceil_divide(depth, length)), 2)};
 }
 
 }  // namespace braze
