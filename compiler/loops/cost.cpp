@@ -397,6 +397,12 @@ class Traffic {
     const Loop* walk;
   };
 
+  // Whether a loop has at most one turn. What tasks of such loops load alike is loaded once.
+  bool is_one_turn(const Loop& loop) const {
+    return loop.levels.size() == 1 && loop.levels[0].turn > 1 &&
+           tree_.axes[loop.levels[0].axis].extent.range().max <= loop.levels[0].turn;
+  }
+
   // What one phase leaves for the next one is written and read.
   void add_workspaces() {
     for (const LoopValue& value : tree_.values) {
@@ -416,7 +422,7 @@ class Traffic {
     double turns = 1;
     bool seeks = false;
     for (size_t i = 0; i < around.size(); ++i)
-      if (const Loop* loop = around[i]; !loop->parallel) {
+      if (const Loop* loop = around[i]; !loop->parallel && !is_one_turn(*loop)) {
         walk = loop;
         seeks |= loop->seek;
         for (const auto& [axis, turn] : loop->levels)

@@ -43,9 +43,7 @@ bool is_plain(const Loop& loop) { return loop.levels.size() == 1 && !loop.down &
 // loops along a row inside of it, the outermost first.
 struct Crossed {
   std::vector<size_t> lines, rows, along;
-  size_t loops = 0;  // loops along rows that stand side by side
-  const Loop* walk = nullptr;
-  const Loop* results = nullptr;       // the loop that stores the sums of columns
+  size_t loops = 0;                    // loops along rows that stand side by side
   std::vector<const LoopTask*> tasks;  // of the walk
 };
 
@@ -102,11 +100,11 @@ std::optional<Crossed> crossed(const LoopTree& tree) {
     region = &loop->body;
   }
   if (region->size() != 2) return std::nullopt;
-  out.walk = as_loop(region->front());
-  out.results = as_loop(region->back());
-  if (!out.walk || !out.results || !out.results->parallel) return std::nullopt;
-  const Loop* innermost = out.walk;
-  for (const Loop* loop = out.walk; loop && !loop->parallel; loop = only_child(*loop)) {
+  // The loop behind the walk stores the sums of columns.
+  const Loop *walk = as_loop(region->front()), *results = as_loop(region->back());
+  if (!walk || !results || !results->parallel) return std::nullopt;
+  const Loop* innermost = walk;
+  for (const Loop* loop = walk; loop && !loop->parallel; loop = only_child(*loop)) {
     if (!is_plain(*loop)) return std::nullopt;
     innermost = loop;
     out.rows.push_back(loop->levels[0].axis);
@@ -120,8 +118,8 @@ std::optional<Crossed> crossed(const LoopTree& tree) {
     out.along = *axes;
     ++out.loops;
   }
-  const auto results = nest_of(*out.results);
-  if (out.loops == 0 || !results || *results != out.along) return std::nullopt;
+  const auto stored = nest_of(*results);
+  if (out.loops == 0 || !stored || *stored != out.along) return std::nullopt;
   bool along_rows = false, along_columns = false, served = true;
   for_each_task(innermost->body, [&](const LoopTask& task, const auto&) {
     out.tasks.push_back(&task);
@@ -243,14 +241,27 @@ void copy_rows(Scheduled& out, const std::vector<TreeAccess>& loads, const std::
   if (copied.try_take(RingStep{{row}, kSlots})) out = std::move(copied);
 }
 
-// Makes the loops along a row whole: of those that stand first in the tree, `count`.
-void keep_rows(Scheduled& out, const std::string& along, int64_t tile, size_t count) {
+// Makes a level of a loop whole. Returns false if it must stay a loop.
+bool make_whole(Scheduled& out, const LoopName& loop, int64_t tile) {
+  const bool covered = out.tree.axes[*find_axis(out.tree, loop.axis)].extent.is_constant(tile);
+  return (covered || out.try_take(SplitStep{loop, tile, /*padded=*/true})) &&
+         out.try_take(WholeStep{{loop.axis, covered ? loop.number : loop.number + 1}});
+}
+
+// The same for the loops along a row: of those that stand first in the tree, `count`.
+bool keep_rows(Scheduled& out, const std::string& along, int64_t tile, size_t count) {
   const bool covered = out.tree.axes[*find_axis(out.tree, along)].extent.is_constant(tile);
-  for (int64_t n = 1; count > 0; --count) {
-    if (!covered) out.take(SplitStep{{along, n}, tile, /*padded=*/true});
-    out.take(WholeStep{{along, covered ? n : n + 1}});
-    n += !covered;
-  }
+  for (int64_t n = 1; count > 0; --count, n += !covered)
+    if (!make_whole(out, {along, n}, tile)) return false;
+  return true;
+}
+
+// Deals loops inside each other to the grid as one.
+bool deal(Scheduled& out, const std::vector<std::string>& loops) {
+  bool dealt = loops.empty() || out.try_take(OnStep{{loops[0]}, Machine::Grid});
+  for (size_t i = 1; i < loops.size(); ++i)
+    dealt = dealt && out.try_take(TupleStep{{loops[0]}, {loops[i]}});
+  return dealt;
 }
 
 }  // namespace
@@ -293,8 +304,7 @@ std::optional<Refusal> tile_crossed_for_gpu(Scheduled& out, const Target& target
   int64_t columns = std::min(kWarpThreads, floor_power_of_two(*length));
   if (columns == block.tile) columns /= 2;
   const int64_t share = std::max(block.threads() / columns, int64_t{1});
-  const int64_t chunks = most > share ? most / share * share : most;
-
+  const int64_t chunks = most > share ? most / share * share : floor_power_of_two(most);
   if (2 * chunks * lines < target.cores)
     return Refusal{&codes::kFewRows,
                    std::to_string(rows * lines) + " rows are enough for " +
@@ -303,13 +313,10 @@ std::optional<Refusal> tile_crossed_for_gpu(Scheduled& out, const Target& target
 
   const size_t loops = nest->loops;
   const std::vector<TreeAccess> loads = loads_along(out.tree, *nest);
-  for (size_t i = 1; i < around.size(); ++i) out.take(TupleStep{{around[0]}, {around[i]}});
-  if (!around.empty()) out.take(OnStep{{around[0]}, Machine::Grid});
-  keep_rows(out, along, block.tile, loops);
-  if (turn > 1) {
-    out.take(SplitStep{{row}, turn, /*padded=*/true});
-    out.take(WholeStep{{row, 2}});
-  }
+  const Refusal loops_stay = uncrossed("a loop cannot become a tile, or be dealt to the machine");
+  if (!deal(out, around) || !keep_rows(out, along, block.tile, loops) ||
+      (turn > 1 && !make_whole(out, {row}, turn)))
+    return loops_stay;
   const std::string chunk = unused_axis(out.tree, row + "c");
   if (!out.try_take(ChunkStep{{row}, chunks, Combine::Phase}) || out.tree.phases.size() != 2)
     return uncrossed("the sums of chunks of rows cannot be combined by a second phase");
@@ -320,14 +327,10 @@ std::optional<Refusal> tile_crossed_for_gpu(Scheduled& out, const Target& target
     out.try_take(PartStep{{row}, {Expr::index(row, end), IndexComparison::Kind::Lt, end}});
   int64_t number = 1;
   while (find_loop(out.tree, {along, number + 1})) ++number;
-  if (columns > 1) {
-    out.take(SplitStep{{along, number}, columns, /*padded=*/true});
-    out.take(WholeStep{{along, number + 1}});
-  }
-  if (!around.empty())
-    out.take(TupleStep{{around[0], 2}, {along, number}});
-  else
-    out.take(OnStep{{along, number}, Machine::Grid});
+  if (columns > 1 && !make_whole(out, {along, number}, columns)) return loops_stay;
+  const bool dealt = around.empty() ? out.try_take(OnStep{{along, number}, Machine::Grid})
+                                    : out.try_take(TupleStep{{around[0], 2}, {along, number}});
+  if (!dealt) return loops_stay;
   out.take(LastStep{along});
 
   const int64_t lanes = std::min(block.along, kWarpThreads), elements = block.elements();
