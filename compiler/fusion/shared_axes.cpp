@@ -345,11 +345,25 @@ class AxisFinder {
           : anchor.reduces
               ? domain != parallel_
               : !std::includes(domain.begin(), domain.end(), parallel_.begin(), parallel_.end()))
-        return refuse(
-            crosses(leader, anchor) ? reasons::kNestedReduction : reasons::kDifferentDomain,
-            leader.node, anchor.node);
+        return refuse(some_cross() ? reasons::kNestedReduction : reasons::kDifferentDomain,
+                      leader.node, anchor.node);
     }
     return true;
+  }
+
+  // Whether each of two reductions reduces an axis that the other one keeps.
+  bool some_cross() {
+    const auto meet = [](const std::set<int>& a, const std::set<int>& b) {
+      return std::ranges::any_of(a, [&](int axis) { return b.contains(axis); });
+    };
+    for (const Anchor& a : anchors_)
+      for (const Anchor& b : anchors_) {
+        if (!a.reduces || !b.reduces || a.node == b.node) continue;
+        const bool by_values = meet(classes(a.reduction), classes(b.domain)) &&
+                               meet(classes(b.reduction), classes(a.domain));
+        if (by_values || crosses(a, b)) return true;
+      }
+    return false;
   }
 
   // Whether two reductions read one memory, and each reduces an axis of it that the other one
