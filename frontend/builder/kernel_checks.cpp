@@ -54,10 +54,12 @@ std::vector<HostTensor> shaped(const Graph& graph, std::span<const HostTensor> i
   std::vector<HostTensor> out(inputs.begin(), inputs.end());
   for (size_t i = 0; i < std::min(out.size(), graph.inputs().size()); ++i) {
     const Shape& wanted = graph[graph.inputs()[i]].type.shape;
-    const std::optional<int64_t> numel = wanted.numel().as_constant();
-    if (!numel || *numel != out[i].numel() || Shape::of(out[i].shape()) == wanted) continue;
+    if (wanted.numel() != Expr(out[i].numel()) || Shape::of(out[i].shape()) == wanted) continue;
+    // Of an empty tensor some extents may be symbols.
     std::vector<int64_t> shape;
-    for (const Expr& extent : wanted) shape.push_back(*extent.as_constant());
+    for (const Expr& extent : wanted)
+      if (const auto constant = extent.as_constant()) shape.push_back(*constant);
+    if (shape.size() != wanted.rank()) continue;
     HostTensor other(out[i].dtype(), std::move(shape));
     std::memcpy(other.data(), out[i].data(), out[i].size_bytes());
     out[i] = std::move(other);
