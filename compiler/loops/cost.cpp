@@ -323,8 +323,9 @@ void add_beside_products(const LoopTree& tree, Work& out) {
 }
 
 // The bytes of the lines of the nearest cache that a warp's load touches, for each of its elements:
-// a line for each lane where neighbouring lanes are far apart in memory.
-double line_bytes(const LoopTree& tree, const LoopTask& task,
+// a line for each lane where neighbouring lanes are far apart in memory. `tile`: the axes of the
+// task.
+double line_bytes(const LoopTree& tree, const LoopTask& task, const std::set<size_t>& tile,
                   const std::vector<const Loop*>& around, const Expr& offset, double element) {
   constexpr int64_t kLanes = 32;
   constexpr double kLine = 128;
@@ -333,7 +334,7 @@ double line_bytes(const LoopTree& tree, const LoopTask& task,
     layout = &tree.values[task.target].layout->layout;
   if (!layout) return element;
   std::vector<int64_t> strides;  // in elements, of each dimension of the tile
-  for (const size_t axis : all_axes(tree, task)) {
+  for (const size_t axis : tile) {
     if (extent_in(tree, around, axis).is_constant(1)) continue;
     const auto coefficient = offset.coefficient_of(tree.axes[axis].name);
     const auto stride = coefficient ? coefficient->as_constant() : std::nullopt;
@@ -374,9 +375,10 @@ class Traffic {
     for (const LoopRegion& phase : tree_.phases)
       for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
         const auto axes = axes_of_steps(tree_, task.body);
+        const std::set<size_t> tile = all_axes(tree_, task);
         for (size_t i = 0; i < axes.size(); ++i)
           if (task.body.steps[i].kind == LoopStep::Kind::Load)
-            add_load(task, task.body.steps[i], axes[i], around);
+            add_load(task, task.body.steps[i], axes[i], tile, around);
         if (!task.makes_value())
           written[task.target] +=
               elements_along(tree_, stored_axes(task, axes)) *
@@ -415,7 +417,7 @@ class Traffic {
   }
 
   void add_load(const LoopTask& task, const LoopStep& load, const std::set<size_t>& axes,
-                const std::vector<const Loop*>& around) {
+                const std::set<size_t>& tile, const std::vector<const Loop*>& around) {
     const LoopTensor& tensor = tree_.tensors[load.source];
     const Expr offset = linear_offset(load.at, tensor.type.shape);
     const Loop* walk = nullptr;
@@ -448,7 +450,7 @@ class Traffic {
     const double share = load.conditions.empty() ? 1 : 0.5;
     const double all = seeks ? bytes : times(tree_, around, axes) * element * share;
     if (target_.kind == TargetKind::Gpu)
-      out_.lines += all / element * line_bytes(tree_, task, around, offset, element);
+      out_.lines += all / element * line_bytes(tree_, task, tile, around, offset, element);
     out_.loaded += bytes <= keeps ? std::min(bytes * target_.cores, all) : all;
     if (!again) {
       read_[load.source] += bytes;
