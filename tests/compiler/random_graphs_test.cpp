@@ -49,6 +49,16 @@ TEST(RandomGraphsInPrecision, StrictAndFastAgreeWithTheInterpreter) {
   }
 }
 
+// Rows that are reduced, and their columns, of which there are enough for a GPU to walk them once.
+TEST(RandomGraphsOfRowsAndColumns, AgreeWithTheInterpreter) {
+  for (uint64_t seed = first_seed(); seed < first_seed() + 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Graph graph = fuzz::random_graph(
+        seed, {.max_nodes = 8, .max_elements = 1 << 14, .rows_and_columns = true});
+    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, seed)));
+  }
+}
+
 // One kernel an op must give what few kernels give.
 TEST(RandomGraphsUnfused, AgreeWithTheInterpreter) {
   for (uint64_t seed = 0; seed < 150; ++seed) {

@@ -219,7 +219,8 @@ class Generator {
       case 10:
       case 11:
         if (!options_.reductions) return add_map();
-        return random_.one_in(6) ? add_rows_and_columns() : add_reduce();
+        return options_.rows_and_columns && random_.one_in(2) ? add_rows_and_columns()
+                                                              : add_reduce();
       case 12:
         return options_.reductions ? add_arg_reduce() : add_map();
       case 13:

@@ -20,6 +20,7 @@ struct GraphOptions {
   bool reductions = true;
   bool math = true;
   bool gradients = true;  ///< some graphs return those of one of their values; needs reductions
+  bool rows_and_columns = false;  ///< some reductions are along rows, and along their columns
 };
 
 Graph random_graph(uint64_t seed, const GraphOptions& options = {});

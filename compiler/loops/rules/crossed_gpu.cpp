@@ -5,6 +5,7 @@
 #include "compiler/loops/rules/crossed_gpu.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "compiler/loops/rules/facts.h"
@@ -217,6 +218,48 @@ std::variant<RowBlock, Refusal> choose_block(const LoopTree& tree, const Crossed
   return out;
 }
 
+// The tiles of the second phase: the threads of a block share the chunks of its columns.
+struct Second {
+  int64_t columns = 1, chunks = 1;
+  std::vector<Digit> of_columns, of_chunks;
+};
+
+// Whether a plain program, which finds layouts by extents, could take a tile for another one.
+bool are_alike(const std::vector<Digit>& a, const std::vector<Digit>& b) {
+  bool out = false;
+  for (size_t d = 0; a.size() == b.size() && d < a.size(); ++d)
+    out |= a[d].extent == b[d].extent && !(a[d] == b[d]);
+  return out;
+}
+
+// Chooses as many columns as a warp has lanes, or fewer. `first`: the digits of rows, and along
+// them, in the tiles of the first phase.
+std::optional<Second> choose_second(int64_t chunks, int64_t length, const RowBlock& block,
+                                    const std::array<std::vector<Digit>, 2>& first) {
+  const auto joined = [](std::vector<Digit> a, const std::vector<Digit>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  };
+  for (int64_t columns = std::min(kWarpThreads, floor_power_of_two(length)); columns > 0;
+       columns /= 2) {
+    if (columns == block.tile) continue;
+    const int64_t share = std::max(block.threads() / columns, int64_t{1});
+    Second out{columns,
+               chunks > share ? chunks / share * share : floor_power_of_two(chunks),
+               threads_along(1, columns),
+               {}};
+    const int64_t sharing = std::min(share, out.chunks);
+    out.of_chunks = digits({{Resource::Register, 1, out.chunks / sharing}});
+    for (const Digit& digit : threads_along(columns, sharing)) out.of_chunks.push_back(digit);
+    bool alike = false;
+    for (const auto& a : {first[0], first[1], joined(first[0], first[1])})
+      for (const auto& b : {out.of_columns, joined(out.of_chunks, out.of_columns)})
+        alike |= are_alike(a, b);
+    if (!alike) return out;
+  }
+  return std::nullopt;
+}
+
 // If a row belongs to several warps, which wait for each other in each turn, and all turns are
 // whole, what a turn reads of the rows is copied on chip a turn early.
 void copy_rows(Scheduled& out, const std::vector<TreeAccess>& loads, const std::string& row,
@@ -300,11 +343,17 @@ std::optional<Refusal> tile_crossed_for_gpu(Scheduled& out, const Target& target
   int64_t most = std::min(wanted, ceil_divide(rows, std::max(turn, kLeastRows)));
   const int64_t turns = ceil_divide(rows, turn);
   most = ceil_divide(turns, ceil_divide(turns, most));  // as many turns in each, but for one
-  // The threads of a block share the chunks of its columns in the second phase.
-  int64_t columns = std::min(kWarpThreads, floor_power_of_two(*length));
-  if (columns == block.tile) columns /= 2;
-  const int64_t share = std::max(block.threads() / columns, int64_t{1});
-  const int64_t chunks = most > share ? most / share * share : floor_power_of_two(most);
+  const int64_t lanes = std::min(block.along, kWarpThreads), elements = block.elements();
+  std::vector<Digit> of_rows = digits({{Resource::Register, elements, block.each}});
+  for (const Digit& digit : threads_along(block.along, block.rows)) of_rows.push_back(digit);
+  const std::vector<Digit> of_along =
+      digits({{Resource::Register, block.vector, elements / block.vector},
+              {Resource::Warp, 1, block.along / lanes},
+              {Resource::Lane, 1, lanes},
+              {Resource::Register, 1, block.vector}});
+  const auto second = choose_second(most, *length, block, {of_rows, of_along});
+  if (!second) return uncrossed("the tiles of the two phases could not be told apart");
+  const auto& [columns, chunks, of_columns, of_chunks] = *second;
   if (2 * chunks * lines < target.cores)
     return Refusal{&codes::kFewRows,
                    std::to_string(rows * lines) + " rows are enough for " +
@@ -333,21 +382,11 @@ std::optional<Refusal> tile_crossed_for_gpu(Scheduled& out, const Target& target
   if (!dealt) return loops_stay;
   out.take(LastStep{along});
 
-  const int64_t lanes = std::min(block.along, kWarpThreads), elements = block.elements();
-  std::vector<Digit> of_rows = digits({{Resource::Register, elements, block.each}});
-  for (const Digit& digit : threads_along(block.along, block.rows)) of_rows.push_back(digit);
-  const int64_t sharing = std::min(share, floor_power_of_two(chunks));
-  std::vector<Digit> of_chunks = digits({{Resource::Register, 1, chunks / sharing}});
-  for (const Digit& digit : threads_along(columns, sharing)) of_chunks.push_back(digit);
   // The assembler would rather spill than use the registers that the blocks leave.
   out.take(RegistersStep{kThreadRegisters});
-  bind_layouts(out, {{along, block.tile,
-                      digits({{Resource::Register, block.vector, elements / block.vector},
-                              {Resource::Warp, 1, block.along / lanes},
-                              {Resource::Lane, 1, lanes},
-                              {Resource::Register, 1, block.vector}})},
+  bind_layouts(out, {{along, block.tile, of_along},
                      {row, turn, of_rows},
-                     {along, columns, threads_along(1, columns)},
+                     {along, columns, of_columns},
                      {chunk, chunks, of_chunks}});
   return std::nullopt;
 }
