@@ -494,7 +494,7 @@ Work work_of(const LoopTree& tree, const Target& target) {
   constexpr double kHalfRate = 2;
   Work out;
   Traffic(tree, target, out).add();
-  std::set<size_t> folded;
+  std::set<size_t> folded, computed;
   for (const LoopRegion& phase : tree.phases) {
     out.instances = std::max(out.instances, instances_of(tree, phase));
     for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
@@ -509,16 +509,24 @@ Work work_of(const LoopTree& tree, const Target& target) {
       const double indices = times(tree, around, all_axes(tree, task));
       // A product that is summed before it is rounded is added by the multiplication.
       if (task.kind == LoopTask::Kind::Fold && !task.unrounded) out.operations += indices;
+      const auto is_load = [](const LoopStep& s) { return s.kind == LoopStep::Kind::Load; };
+      if (!std::ranges::all_of(task.body.steps, is_load)) computed.insert(task.target);
       if (task.kind != LoopTask::Kind::Dot) return;
       const bool matrix = on_matrix_units(task);
       out.multiplies |= matrix;
       out.asynchronous |= task.unit == Unit::Wgmma;
       const auto loads = std::ranges::count(task.body.steps, LoopStep::Kind::Load, &LoopStep::kind);
-      if (task.unit == Unit::Mma && is_half(warp_dot_dtype(task))) {
+      // Warps that compute a factor multiply no faster than in tf32: the factor goes through their
+      // registers before it lies on chip.
+      const bool computes = std::ranges::any_of(task.body.steps, [&](const LoopStep& s) {
+        return s.kind == LoopStep::Kind::Read && computed.contains(s.source);
+      });
+      if (task.unit == Unit::Mma && is_half(warp_dot_dtype(task)) && !computes) {
         out.warp_products += 2 * indices;
         return;
       }
-      const bool half = matrix ? task.tf32 : target.kind == TargetKind::Cpu && loads > 1;
+      const bool half =
+          matrix ? task.tf32 || computes : target.kind == TargetKind::Cpu && loads > 1;
       (matrix ? out.matrix_products : out.products) += 2 * indices * (half ? kHalfRate : 1);
     });
   }

@@ -180,6 +180,13 @@ struct WindowedDot {
     Axes contract = side == 0 ? dot.contract_left : dot.contract_right;
     for (const int64_t axis : axes.back())
       if (at(own, axis) < 0 || contains(batch, at(own, axis))) return std::nullopt;
+    // Matrix units need so many terms in a tap. Narrower products in groups stay as they are: their
+    // windows would be read once for each tap and each group.
+    constexpr int64_t kFewTerms = 16;
+    Expr terms(1);
+    for (const int64_t axis : contract)
+      terms *= graph[graph[product].operands[side]].type.shape[static_cast<size_t>(axis)];
+    if (!batch.empty() && terms.range().max < kFewTerms) return std::nullopt;
     for (const int64_t tap : taps.back())
       if (at(others, tap) < 0 || at(own, tap) >= 0) return std::nullopt;
     Axes windowed;

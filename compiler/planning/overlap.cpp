@@ -32,6 +32,14 @@ bool accesses_device(const TileProgram& program, const Statement& statement) {
   return out;
 }
 
+bool multiplies(const Statement& statement) {
+  const auto inside = [](const Region* inner) {
+    return std::ranges::any_of(inner->statements, multiplies);
+  };
+  return statement.as<TileDotOp>() || statement.as<StartDotOp>() ||
+         std::ranges::any_of(regions_of(statement), inside);
+}
+
 bool is_wait(const Statement& s) {
   const auto* special = s.as<InstructionOp>();
   return special && special->instruction == Instruction::griddep_wait;
@@ -120,7 +128,11 @@ bool can_overlap(const Target& target) {
 }
 
 bool should_overlap(const TileProgram& program, double seconds, const Target& target) {
+  const auto has_products = [](const Phase& phase) {
+    return std::ranges::any_of(phase.body.statements, multiplies);
+  };
   return can_overlap(target) && !program.resident &&
+         std::ranges::none_of(program.phases, has_products) &&
          seconds < (kShortRun + 1) * target.launch_seconds;
 }
 
