@@ -581,7 +581,7 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
       out.tree = std::make_shared<const LoopTree>(std::move(tiling.tree));
       out.tensors = out.parameters = std::move(tiling.tiled.parameters);
       steps[n] = std::move(tiling.steps);
-      const bool overlaps = should_overlap(tiling.tiled.program, out.seconds, target);
+      const bool overlaps = should_overlap(tiling.tiled.program, *out.tree, out.seconds, target);
       if (overlaps) await_predecessors(tiling.tiled.program);
       check_after(tiling.tiled.program, "tiling");
       std::vector<bool> early;

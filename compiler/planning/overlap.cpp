@@ -32,14 +32,6 @@ bool accesses_device(const TileProgram& program, const Statement& statement) {
   return out;
 }
 
-bool multiplies(const Statement& statement) {
-  const auto inside = [](const Region* inner) {
-    return std::ranges::any_of(inner->statements, multiplies);
-  };
-  return statement.as<TileDotOp>() || statement.as<StartDotOp>() ||
-         std::ranges::any_of(regions_of(statement), inside);
-}
-
 bool is_wait(const Statement& s) {
   const auto* special = s.as<InstructionOp>();
   return special && special->instruction == Instruction::griddep_wait;
@@ -127,12 +119,14 @@ bool can_overlap(const Target& target) {
   return target.kind == TargetKind::Gpu && has_instruction(target, Instruction::griddep_wait);
 }
 
-bool should_overlap(const TileProgram& program, double seconds, const Target& target) {
-  const auto has_products = [](const Phase& phase) {
-    return std::ranges::any_of(phase.body.statements, multiplies);
-  };
-  return can_overlap(target) && !program.resident &&
-         std::ranges::none_of(program.phases, has_products) &&
+bool should_overlap(const TileProgram& program, const LoopTree& tree, double seconds,
+                    const Target& target) {
+  bool multiplies = false;
+  for (const auto& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      multiplies |= task.kind == LoopTask::Kind::Dot && task.unit != Unit::None;
+    });
+  return can_overlap(target) && !program.resident && !multiplies &&
          seconds < (kShortRun + 1) * target.launch_seconds;
 }
 

@@ -31,6 +31,7 @@
 
 #include <vector>
 
+#include "compiler/loops/tree.h"
 #include "ir/code/code.h"
 #include "ir/graph/graph.h"
 #include "ir/target/target.h"
@@ -44,8 +45,9 @@ bool can_overlap(const Target& target);
 /// the kernel so short that it matters. Kernels with products do not: they read their factors again
 /// and again, and past the coherent caches that is faster by more than an early begin gains (steps
 /// and blocks of transformers on an H200 were 1.1 to 1.6 times slower). `seconds` is the estimate
-/// of its time, 0 if there is none.
-bool should_overlap(const TileProgram& program, double seconds, const Target& target);
+/// of its time, 0 if there is none; `tree` is the one that the program was emitted from.
+bool should_overlap(const TileProgram& program, const LoopTree& tree, double seconds,
+                    const Target& target);
 
 /// Puts an await_predecessors into each phase, before its roles and its first access to device
 /// memory.

@@ -222,15 +222,15 @@ class Call : public Work {
   void launch() {
     const auto count = static_cast<uint32_t>(executable->program->launches.size());
     try {
-      for (uint32_t first = 0; first < count;) {
-        const uint32_t last = end_of_stretch(first);
-        if (const auto awaits = binding->launches[first].awaits) await_collectives(*awaits);
-        const auto launches = [&] { launch_stretch(first, last); };
-        if (stands_alone(first) || are_launches_watched())
+      // A function of `this` alone takes no memory of the host.
+      const auto launches = [this] { launch_stretch(first_, last_); };
+      for (first_ = 0; first_ < count; first_ = last_) {
+        last_ = end_of_stretch(first_);
+        if (const auto awaits = binding->launches[first_].awaits) await_collectives(*awaits);
+        if (stands_alone(first_) || are_launches_watched())
           launches();  // it is no work of the device alone, or each launch must be visible
         else
-          executable->code->run({first, last, stream.get(), slots(), binding->symbols}, launches);
-        first = last;
+          executable->code->run({first_, last_, stream.get(), slots(), binding->symbols}, launches);
       }
     } catch (const std::bad_alloc&) {
       // Interpreters, simulators and CUDA's driver allocate host memory while they run.
@@ -385,7 +385,8 @@ class Call : public Work {
   // waited for already.
   std::vector<std::pair<uint32_t, std::shared_ptr<Fence>>> under_way_;
   size_t awaited_ = 0;
-  std::vector<void*> addresses_;  // of the slots, then of the buffers of the present launch
+  std::vector<void*> addresses_;   // of the slots, then of the buffers of the present launch
+  uint32_t first_ = 0, last_ = 0;  // the present stretch of launches
   bool pinned_ = false;
 };
 
