@@ -2,12 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "compiler/codegen/code_generator.h"
+#include "compiler/codegen/constant_division.h"
 #include "compiler/codegen/ptx_assembler.h"
 #include "ir/code/text.h"
 #include "ir/kernel/verify.h"
@@ -57,6 +61,55 @@ void expect_clean(const Artifact& artifact, const Kernel& kernel) {
 
 void expect_clean(const Kernel& kernel, std::string_view target_name) {
   expect_clean(generate_gpu(kernel, target(target_name)), kernel);
+}
+
+// --- Divisions by constants ----------------------------------------------------------------------
+
+TEST(ConstantDivision, IsTheQuotient) {
+  using codegen::constant_division;
+  constexpr uint64_t kEnd = uint64_t{1} << 31;
+  for (uint32_t d = 3; d < kEnd; d = d < 5000 ? d + 1 : d + d / 7 + 12345) {
+    if (std::has_single_bit(d)) continue;
+    const auto [multiplier, shift] = constant_division(d);
+    ASSERT_GE(shift, 1);
+    for (uint64_t k : {uint64_t{0}, uint64_t{1}, uint64_t{2}, kEnd / d / 2, kEnd / d}) {
+      for (uint64_t x : {k * d, k * d + d / 2, k * d + d - 1, kEnd - 1, kEnd}) {
+        x = std::min(x, kEnd);
+        ASSERT_EQ(x * multiplier >> 32 >> shift, x / d) << x << " / " << d;
+      }
+    }
+  }
+}
+
+TEST(ConstantDivision, DivisorsMakeARangePositive) {
+  using codegen::divisors_until_positive;
+  EXPECT_EQ(divisors_until_positive({0, 100}, 5), 0);
+  EXPECT_EQ(divisors_until_positive({-5, 100}, 5), 1);
+  EXPECT_EQ(divisors_until_positive({-6, 100}, 5), 2);
+  EXPECT_EQ(divisors_until_positive({-1, INT32_MAX - 4}, 5), std::nullopt);
+  EXPECT_EQ(divisors_until_positive({INT64_MIN, 0}, 5), std::nullopt);
+}
+
+// A sum of the high half of a product and a constant is what the assembler gets wrong.
+TEST(ConstantDivision, AConstantIsNeverAddedToAHighHalf) {
+  const std::string ptx = assembly_text(parsed(R"(braze 1 kernel
+
+kernel @quotients(%x: in global f32[64] align 64, %y: out global f32[32] align 64) target "sm_90a" {
+  phase grid() block 32 {
+    %a = load %x[floordiv(tid + 2, 5) + 6] : f32[1]
+    %b = load %x[floordiv(tid + 22, 5) - 4] : f32[1]
+    %c = load %x[mod(tid + 2, 3) + 6] : f32[1]
+    %d = load %x[floordiv(tid - 9, 5) + 7] : f32[1]
+    %ab = add %a, %b : f32[1]
+    %cd = add %c, %d : f32[1]
+    %sum = add %ab, %cd : f32[1]
+    store %sum, %y[tid]
+  }
+}
+)"),
+                                        target("sm_90a"));
+  EXPECT_EQ(count(ptx, "mul.hi"), 0u) << ptx;
+  EXPECT_EQ(count(ptx, "shr.u64"), 3u) << ptx;
 }
 
 // --- Rows ----------------------------------------------------------------------------------------

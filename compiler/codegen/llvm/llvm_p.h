@@ -5,6 +5,7 @@
 //   region_uses.cpp   the values and memory that a region of a kernel reads and stores to
 //   rows.cpp          machine rows -> instructions
 //   emit.cpp          the steps of one generation; passes over LLVM IR
+//   divisions.cpp     division by constants, for GPUs
 //   image.cpp         x86-64: entry functions, target machine, object, image
 //   nvptx.cpp         NVIDIA GPUs: entry functions, target machine, PTX
 #pragma once
@@ -93,6 +94,11 @@ llvm::Constant* literal(llvm::LLVMContext& context, DType dtype, uint64_t bits, 
 llvm::Value* emit_row(llvm::IRBuilderBase& builder, const Machine& machine, ElementwiseOp op,
                       DType operand, DType result, int32_t lanes,
                       std::span<llvm::Value* const> operands);
+
+/// The quotient of a 32-bit unsigned integer and a constant `d` > 0, in the form in which code for
+/// GPUs has it (constant_division.h). `is_small` says that x is at most 2^31.
+llvm::Value* divide_by_constant(llvm::IRBuilderBase& builder, llvm::Value* x, uint32_t d,
+                                bool is_small);
 
 /// The kernel as an LLVM module. Inline assembly has the address of its statement in `srcloc`, a
 /// number that LLVM repeats in its error messages.

@@ -99,13 +99,14 @@ class Nvptx : public Machine {
     Value* number = special(b, llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x, INT32_MAX);
     if (phase.cluster_size > 1) {
       Value* size = b.getInt32(static_cast<uint32_t>(phase.cluster_size));
-      names.emplace_back(phase.cluster, b.CreateURem(number, size));
-      number = b.CreateUDiv(number, size);
+      number = split_off(b, number, size, phase.cluster, names);
     }
     for (size_t i = phase.grid.size(); i-- > 0;) {
       Value* extent = b.CreateTrunc(index(phase.grid[i].extent), b.getInt32Ty());
-      names.emplace_back(phase.grid[i].symbol, i == 0 ? number : b.CreateURem(number, extent));
-      if (i > 0) number = b.CreateUDiv(number, extent);
+      if (i > 0)
+        number = split_off(b, number, extent, phase.grid[i].symbol, names);
+      else
+        names.emplace_back(phase.grid[i].symbol, number);
     }
     body(names);
   }
@@ -130,6 +131,18 @@ class Nvptx : public Machine {
   }
 
  private:
+  // Names `number` mod `extent`, and returns the quotient.
+  static Value* split_off(llvm::IRBuilderBase& b, Value* number, Value* extent,
+                          const std::string& name, Names& names) {
+    const auto* constant = llvm::dyn_cast<llvm::ConstantInt>(extent);
+    Value* quotient =
+        constant ? divide_by_constant(b, number, static_cast<uint32_t>(constant->getZExtValue()),
+                                      /*is_small=*/true)
+                 : b.CreateUDiv(number, extent);
+    names.emplace_back(name, b.CreateSub(number, b.CreateMul(quotient, extent)));
+    return quotient;
+  }
+
   static bool is_device_memory(const Memory& memory) {
     return memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
   }

@@ -121,9 +121,33 @@ Value* extreme(Row& r, bool is_max) {
 
 // --- Division ------------------------------------------------------------------------------------
 
+// The quotient of an integer of at most 32 bits and a constant, by the quotient of their absolute
+// values.
+Value* quotient_by_constant(Row& r, uint32_t divisor) {
+  auto& b = r.b;
+  llvm::Type* word = b.getInt32Ty();
+  const auto negate_if = [&](Value* x, Value* sign) {
+    return b.CreateSub(b.CreateXor(x, sign), sign);
+  };
+  Value* x = r.is_signed() ? b.CreateSExt(r.x, word) : b.CreateZExt(r.x, word);
+  Value* result = nullptr;
+  if (r.is_signed()) {
+    Value* sign = b.CreateAShr(x, 31);
+    result = negate_if(divide_by_constant(b, negate_if(x, sign), divisor, /*is_small=*/true), sign);
+  } else {
+    result = divide_by_constant(b, x, divisor, /*is_small=*/r.width() < 32);
+  }
+  return b.CreateTrunc(result, r.x->getType());
+}
+
 // The quotient of integers whose divisor is neither 0, nor -1 for the least x.
 Value* quotient(Row& r, Value* divisor) {
   auto& b = r.b;
+  const auto* constant = llvm::dyn_cast<llvm::ConstantInt>(divisor);
+  const bool is_positive =
+      constant && !constant->isZero() && !(r.is_signed() && constant->isNegative());
+  if (r.machine.simt && is_positive && r.width() <= 32)
+    return quotient_by_constant(r, static_cast<uint32_t>(constant->getZExtValue()));
   const bool short_vector = r.lanes > 1 && size_of(r.type) < 8 && !r.machine.simt;
   if (!short_vector || is_constant_integer(divisor))
     return r.is_signed() ? b.CreateSDiv(r.x, divisor) : b.CreateUDiv(r.x, divisor);

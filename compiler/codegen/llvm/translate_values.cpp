@@ -4,6 +4,7 @@
 // width of a value is index_type() of its expression; fit() changes it.
 #include <llvm/IR/Constants.h>
 
+#include "compiler/codegen/constant_division.h"
 #include "compiler/codegen/llvm/translator_p.h"
 
 namespace braze::codegen {
@@ -382,6 +383,14 @@ Value* Translator::floor_division(bool is_mod, const Expr& left, const Expr& rig
   if (constant && (*constant & (*constant - 1)) == 0) {
     if (is_mod) return b_.CreateAnd(a, number(type, *constant - 1));
     return b_.CreateAShr(a, number(type, __builtin_ctzll(static_cast<uint64_t>(*constant))));
+  }
+  if (constant && machine_.simt && type->isIntegerTy(32)) {
+    if (const auto added = divisors_until_positive(left.range(), *constant)) {
+      Value* positive = b_.CreateAdd(a, number(type, *added * *constant));
+      Value* quotient = divide_by_constant(b_, positive, static_cast<uint32_t>(*constant), true);
+      if (is_mod) return b_.CreateSub(positive, b_.CreateMul(quotient, b));
+      return b_.CreateSub(quotient, number(type, *added));
+    }
   }
   if (left.range().min >= 0) return is_mod ? b_.CreateURem(a, b) : b_.CreateUDiv(a, b);
   Value* quotient = b_.CreateSDiv(a, b);

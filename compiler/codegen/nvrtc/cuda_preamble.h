@@ -35,6 +35,10 @@ F u32 word32(bool x) { return x; }
 F u64 word64(u64 x) { return x; }
 F u64 word64(i64 x) { return x; }
 
+// For x of at most 2^31 (constant_division.h).
+template <u32 kMultiplier, int kShift> F u32 quotient(u32 x) { return __umulhi(x, kMultiplier) >> kShift; }
+template <u32 kMultiplier, int kShift> F u32 rest(u32 x, u32 d) { return x - quotient<kMultiplier, kShift>(x) * d; }
+
 F i64 floordiv(i64 a, i64 b) { i64 q = a / b; return q - (a - q * b < 0); }
 F i64 mod(i64 a, i64 b) { i64 r = a % b; return r < 0 ? r + b : r; }
 

@@ -9,11 +9,13 @@
 //
 // Index expressions are `int` if interval analysis proves that they fit, else `i64`.
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <map>
 #include <unordered_map>
 
 #include "compiler/codegen/code_generator.h"
+#include "compiler/codegen/constant_division.h"
 #include "compiler/codegen/instruction_text.h"
 #include "compiler/codegen/nvrtc/nvrtc_p.h"
 #include "ir/code/static_loops.h"
@@ -238,6 +240,15 @@ class Printer {
                        const Position& position) const {
     const bool is_mod = e.kind() == Expr::Kind::Mod;
     const bool narrow = is_narrow(left) && is_narrow(right);
+    const auto constant = right.as_constant();
+    if (const auto added = constant ? divisors_until_positive(left.range(), *constant)
+                                    : std::optional<int64_t>()) {
+      std::string x = "(u32)" + print(left, position);
+      if (*added > 0) x = fmt::format("({} + {}u)", x, *added * *constant);
+      if (is_mod) return "(int)" + divide(x, *constant, true);
+      const std::string quotient = "(int)" + divide(x, *constant, false);
+      return *added > 0 ? fmt::format("({} - {})", quotient, *added) : quotient;
+    }
     if (left.range().min >= 0) {
       const std::string_view type = narrow ? "u32" : "u64";
       return fmt::format("({})(({}){} {} ({}){})", index_type(e), type, print(left, position),
@@ -245,6 +256,15 @@ class Printer {
     }
     return fmt::format("({})b::{}({}, {})", index_type(e), is_mod ? "mod" : "floordiv",
                        wide(left, position), wide(right, position));
+  }
+
+  // The quotient or the remainder of a u32 of at most 2^31 and a constant.
+  static std::string divide(const std::string& x, int64_t divisor, bool is_mod) {
+    if (std::has_single_bit(static_cast<uint64_t>(divisor)))
+      return fmt::format("({} {} {}u)", x, is_mod ? '%' : '/', divisor);
+    const auto [multiplier, shift] = constant_division(static_cast<uint32_t>(divisor));
+    return is_mod ? fmt::format("b::rest<{}u, {}>({}, {}u)", multiplier, shift, x, divisor)
+                  : fmt::format("b::quotient<{}u, {}>({})", multiplier, shift, x);
   }
 
   ValueId value_named(const std::string& symbol) const {
@@ -382,8 +402,9 @@ class Printer {
     line("const int s_tid = threadIdx.x;");
     line("u32 instance = blockIdx.x;");
     if (phase_->cluster_size > 1) {
-      line("const int {} = instance % {}u;", symbol_name(phase_->cluster), phase_->cluster_size);
-      line("instance /= {}u;", phase_->cluster_size);
+      const int64_t size = phase_->cluster_size;
+      line("const int {} = {};", symbol_name(phase_->cluster), divide("instance", size, true));
+      line("instance = {};", divide("instance", size, false));
     }
     for (size_t i = phase_->grid.size(); i-- > 0;) {
       const GridAxis& axis = phase_->grid[i];
@@ -391,9 +412,13 @@ class Printer {
         line("const int {} = instance;", symbol_name(axis.symbol));
         break;
       }
+      const auto constant = axis.extent.as_constant();
       const std::string extent = index(axis.extent);
-      line("const int {} = instance % (u32){};", symbol_name(axis.symbol), extent);
-      line("instance /= (u32){};", extent);
+      line("const int {} = {};", symbol_name(axis.symbol),
+           constant ? divide("instance", *constant, true)
+                    : fmt::format("instance % (u32){}", extent));
+      line("instance = {};", constant ? divide("instance", *constant, false)
+                                      : fmt::format("instance / (u32){}", extent));
     }
   }
 
