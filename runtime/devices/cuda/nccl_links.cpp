@@ -57,9 +57,10 @@ void note_nccl() {
 }
 
 /// The queue of a GPU's collectives, of all meshes. One queue keeps the collectives of different
-/// communicators in the order in which they were submitted, which is the same on all GPUs.
+/// communicators in the order in which they were submitted, which is the same on all GPUs. It is
+/// urgent: a collective that begins late keeps the other GPUs waiting.
 struct LinkQueue {
-  explicit LinkQueue(CudaDriver& of) : driver(of), stream(of.make_stream(std::nullopt)) {}
+  explicit LinkQueue(CudaDriver& of) : driver(of), stream(of.make_urgent_stream()) {}
 
   CudaDriver& driver;
   const StreamRef stream;
