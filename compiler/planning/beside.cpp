@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 #include <vector>
 
 #include "ir/ops/exchange.h"
@@ -25,26 +26,29 @@ double most(const Expr& e) { return static_cast<double>(std::max<int64_t>(e.rang
 class Beside {
  public:
   Beside(const Program& program, std::span<const double> seconds)
-      : program_(program), seconds_(seconds), users_(program.launches.size()) {
-    for (uint32_t n = 0; n < users_.size(); ++n)
-      if (is_collective(n)) users_[n] = first_user(n);
+      : program_(program),
+        seconds_(seconds),
+        users_(program.launches.size()),
+        awaited_(program.launches.size() + 1) {
+    for (uint32_t n = 0; n < users_.size(); ++n) {
+      if (!is_collective(n)) continue;
+      users_[n] = first_user(n);
+      awaited_[users_[n]].push_back(n);
+      if (has_kernels(n)) beside_.push_back(n);
+    }
   }
 
-  /// Whether kernels run between a collective and its first user.
-  bool has_kernels(uint32_t n) const {
-    for (uint32_t k = n + 1; k < users_[n]; ++k)
-      if (program_.launches[k].is_kernel()) return true;
-    return false;
-  }
+  /// The collectives that have kernels between them and their first user.
+  const std::vector<uint32_t>& beside() const { return beside_; }
 
-  /// The time of the program if collectives beside kernels have this many blocks.
-  double time(int64_t blocks) const {
+  /// The time of the program with these bounds, by launch.
+  double time(const std::vector<int64_t>& bounds) const {
     double now = 0, exchanged = 0;  // when the exchanges so far are over
     int64_t held = 0;               // blocks of the present exchange
     std::vector<double> ends(users_.size());
     for (uint32_t n = 0; n < users_.size(); ++n) {
       if (is_collective(n)) {
-        held = has_kernels(n) ? blocks : kAllBlocks;
+        held = bounds[n] > 0 ? bounds[n] : kAllBlocks;
         const double share = static_cast<double>(kAllBlocks) / static_cast<double>(held);
         const double bytes = most(received_bytes(program_, program_.launches[n]));
         exchanged = std::max(now, exchanged) + program_.target.link_seconds +
@@ -52,8 +56,7 @@ class Beside {
         ends[n] = exchanged;
         continue;
       }
-      for (uint32_t k = 0; k < n; ++k)
-        if (is_collective(k) && users_[k] == n) now = std::max(now, ends[k]);
+      for (const uint32_t k : awaited_[n]) now = std::max(now, ends[k]);
       // Blocks that find no room begin when others end, or when the exchange is over.
       const double late = seconds_[n] * (slowdown(program_.launches[n], held) - 1);
       now += seconds_[n] + std::clamp(exchanged - now, 0.0, late);
@@ -64,6 +67,12 @@ class Beside {
  private:
   bool is_collective(uint32_t n) const {
     return program_.launches[n].artifact == Launch::kCollective;
+  }
+
+  bool has_kernels(uint32_t n) const {
+    for (uint32_t k = n + 1; k < users_[n]; ++k)
+      if (program_.launches[k].is_kernel()) return true;
+    return false;
   }
 
   uint32_t first_user(uint32_t n) const {
@@ -102,6 +111,8 @@ class Beside {
   const Program& program_;
   const std::span<const double> seconds_;
   std::vector<uint32_t> users_;  // by launch; of collectives: the first launch that reads a result
+  std::vector<std::vector<uint32_t>> awaited_;  // by launch: the collectives of which it is that
+  std::vector<uint32_t> beside_;
 };
 
 }  // namespace
@@ -109,16 +120,27 @@ class Beside {
 void choose_blocks_of_collectives(Program& program, std::span<const double> seconds) {
   if (program.target.kind != TargetKind::Gpu || program.mesh.empty()) return;
   const Beside beside(program, seconds);
-  int64_t best = 0;
-  double least = beside.time(kAllBlocks) * (1 - kLeastSaving);
+  const std::vector<int64_t> free(program.launches.size());
+  std::vector<int64_t> best = free;
+  double least = beside.time(free) * (1 - kLeastSaving);
   for (const int64_t blocks : kFewer) {
-    const double time = beside.time(blocks);
-    if (time < least) best = blocks;
+    std::vector<int64_t> bounds = free;
+    for (const uint32_t n : beside.beside()) bounds[n] = blocks;
+    double time = beside.time(bounds);
+    // Too little may run beside the last ones to hide them.
+    for (const uint32_t n : std::views::reverse(beside.beside())) {
+      bounds[n] = 0;
+      const double other = beside.time(bounds);
+      if (other >= time) {
+        bounds[n] = blocks;
+        break;
+      }
+      time = other;
+    }
+    if (time < least) best = bounds;
     least = std::min(least, time);
   }
-  for (uint32_t n = 0; n < program.launches.size(); ++n)
-    if (program.launches[n].artifact == Launch::kCollective && beside.has_kernels(n))
-      program.launches[n].collective.blocks = best;
+  for (const uint32_t n : beside.beside()) program.launches[n].collective.blocks = best[n];
 }
 
 }  // namespace braze
