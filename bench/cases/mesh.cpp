@@ -2,6 +2,10 @@
 // whose heads and hidden units are divided. bench/peers/mesh.py does the same with PyTorch, and
 // bench/mesh_floors.py runs and compares both.
 //
+// Beside the training step over several devices it times what the step would take if nothing were
+// exchanged (the step of one device, on all devices at once) and the exchange alone. What the
+// exchange adds to the step, in its own time, is the share of it that is not hidden.
+//
 // Usage: bench-mesh all_reduce|training|block DEVICES [DEVICE] [small] [bytes=NUMBER] [trace=FILE]
 // One process with all devices, or several that meet. With `small` everything is tiny, for tests.
 // NUMBER is the only size of an all_reduce that is timed.
@@ -181,6 +185,58 @@ Parameters parameters_of(const Model& m) {
   return all;
 }
 
+/// Seconds in which all devices do the step of one device at the same time. It uses up `w`. What
+/// this takes longer than on one device alone is no communication's fault: devices of one host
+/// share its power, its memory and the thread that submits.
+template <class Step>
+double time_apart(const Mesh& mesh, const Step& step, const Parameters& w, const Array& words) {
+  struct One {
+    Device device;
+    Parameters w, state;
+    Array words, loss;
+  };
+  std::vector<One> all;
+  for (size_t place = 0; place < mesh.size(); ++place) {
+    if (!mesh.is_local(place)) continue;
+    const Device device = mesh.devices()[place];
+    const auto there = [&device](const Array& x) { return x.to(device); };
+    all.push_back({device, w.map(there), optim::adamw_state(w).map(there), there(words), {}});
+  }
+  const auto one = jit(step, donate{0, 1});
+  return time_of(
+      3,
+      [&] {
+        for (One& d : all) {
+          const DeviceGuard guard(d.device);
+          std::tie(d.w, d.state, d.loss) = one(d.w, d.state, d.words, d.words);
+        }
+      },
+      [&] {
+        for (const One& d : all) d.loss.wait();
+      });
+}
+
+/// Seconds in which gradients of all parameters are averaged, with nothing beside.
+double time_exchange(const Mesh& mesh, const Parameters& w) {
+  const int64_t devices = mesh.axes()[0].size;
+  const Parameters gradients = w.map([&](const Array& x) {
+    std::vector<int64_t> shape = x.shape();
+    shape[0] *= devices;
+    return zeros(shape, x.dtype()).to(mesh, sharded("data"));
+  });
+  const auto mean = spmd(
+      [](const Weights& g) {
+        return g.map([](const Tensor& x) { return all_reduce(x, "data", Reduction::Mean); });
+      },
+      mesh, {.in = {sharded("data")}, .out = {replicated}});
+  Parameters result;
+  return time_of(
+      3, [&] { result = mean(gradients); },
+      [&] {
+        for (const auto& [name, value] : result) value.wait();
+      });
+}
+
 void time_training(const Mesh& mesh, const Model& m, const std::string& trace) {
   const int64_t devices = mesh.axes()[0].size;
   const auto loss_of = [m](Weights w, Tensor words, Tensor next) {
@@ -215,8 +271,15 @@ void time_training(const Mesh& mesh, const Model& m, const std::string& trace) {
     stop_trace();
   };
   if (devices == 1) return run(jit(step, donate{0, 1}), words);
+  const Parameters first = parameters_of(m);
   run(data_parallel(step, mesh, {.batch = {2, 3}, .donate = {0, 1}}),
       words.to(mesh, sharded("data")));
+  w = state = {};
+  say("its communication alone", devices, time_exchange(mesh, first));
+  say("the same step without communication", devices,
+      time_apart(mesh, step, first,
+                 Array::from(std::vector<int64_t>(ids.begin(), ids.begin() + m.batch * m.length),
+                             {m.batch, m.length})));
 }
 
 // --- A block whose heads and hidden units are divided --------------------------------------------

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "ir/kernel/verify.h"
@@ -24,6 +26,8 @@ constexpr double kShortRun = 16;
 // A bucket of collectives is full when the transfer of its bytes takes this many times its latency.
 // Further members would save only a small part of its time, but kernels would wait for them.
 constexpr double kFullBucket = 4;
+// A join may keep collectives waiting for as long as a full bucket and its latency take.
+constexpr double kLongestWait = kFullBucket + 1;
 // After this many kernels that cannot be joined to the first, no more are tried.
 constexpr int kMostRefusals = 32;
 
@@ -77,6 +81,7 @@ class Order {
   std::vector<std::vector<size_t>> run() {
     const std::vector<size_t> order = sorted();
     for (size_t i = 0; i < order.size(); ++i) place_[order[i]] = kFirst + i;
+    note_due(order);
     const double bytes = peak();
     most_bytes_ = bytes + std::max(bytes * kMoreMemory, static_cast<double>(target_.l1_bytes));
     std::map<std::string_view, std::vector<size_t>> equal;
@@ -91,6 +96,7 @@ class Order {
     put_last(order);
     follow_operands(order);
     fill_buckets(order);
+    update_in_turn(order);
     start_early();
     std::vector<std::vector<size_t>> launches(order.size());
     for (const size_t k : order) launches[place_[k] - kFirst].push_back(k);
@@ -138,7 +144,9 @@ class Order {
       int refusals = 0;
       for (size_t i = 1; i < kernels.size(); ++i) {
         members.push_back(kernels[i]);
-        if (refusals < kMostRefusals && has_room(members) && common_place(members)) continue;
+        if (refusals < kMostRefusals && has_room(members) && common_place(members) &&
+            !delays_collectives(members))
+          continue;
         members.pop_back();
         others.push_back(kernels[i]);
         ++refusals;
@@ -152,6 +160,45 @@ class Order {
       }
       kernels = std::move(others);
     }
+  }
+
+  // A GPU runs a collective beside kernels, so the earlier its operands exist, the more of it is
+  // hidden. Notes, for each fusion, which of the collectives that need it could be done first, and
+  // from which place on.
+  void note_due(const std::vector<size_t>& order) {
+    due_.assign(fusions_.size(), {});
+    seconds_before_.assign(order.size() + kFirst + 1, 0);
+    for (const size_t k : order)
+      seconds_before_[place_[k] + 1] =
+          collective(k) ? 0 : std::max(fusions_[k].seconds, target_.launch_seconds);
+    std::partial_sum(seconds_before_.begin(), seconds_before_.end(), seconds_before_.begin());
+    for (auto k = order.rbegin(); k != order.rend(); ++k) {
+      for (const size_t user : users_[*k]) {
+        Due due = due_[user];
+        if (collective(user)) {
+          due = {user, 0};
+          for (const size_t needed : needs_[user]) due.place = std::max(due.place, place_[needed]);
+        }
+        if (due.place < due_[*k].place) due_[*k] = due;
+      }
+    }
+  }
+
+  // Whether collectives would wait long for the last of these members. A wait does not matter if
+  // the collectives that wait have few bytes.
+  bool delays_collectives(const std::vector<size_t>& members) const {
+    if (target_.kind != TargetKind::Gpu) return false;
+    const size_t place = *common_place(members);
+    std::set<size_t> waiting;
+    for (const size_t k : members) {
+      const Due& due = due_[k];
+      if (due.place < place && seconds_before_[place + 1] - seconds_before_[due.place + 1] >
+                                   kLongestWait * target_.link_seconds)
+        waiting.insert(due.collective);
+    }
+    double seconds = 0;
+    for (const size_t k : waiting) seconds += transfer_seconds(k);
+    return seconds > target_.link_seconds;
   }
 
   // --- Buckets --------------------------------------------------------------------------------
@@ -265,6 +312,36 @@ class Order {
       bucket.seconds += transfer_seconds(k);
       if (bucket.seconds >= full) bucket = {};
     }
+  }
+
+  // Kernels behind the last collective, which are what `put_last` put there, come in the order of
+  // the collectives that they need. So updates of early gradients run while late ones are
+  // exchanged.
+  void update_in_turn(const std::vector<size_t>& order) {
+    size_t last = 0;
+    for (const size_t k : order)
+      if (collective(k)) last = std::max(last, place_[k]);
+    std::map<size_t, std::vector<size_t>> launches;  // by place
+    for (const size_t k : order)
+      if (place_[k] > last) launches[place_[k]].push_back(k);
+    std::vector<size_t> needed(place_.size());  // by fusion: the place of its last collective
+    std::vector<std::pair<size_t, const std::vector<size_t>*>> turns;
+    for (const auto& [place, members] : launches) {
+      size_t latest = 0;
+      for (const size_t k : members)
+        for (const size_t other : needs_[k])
+          latest = std::max(latest, collective(other) ? place_[other] : needed[other]);
+      for (const size_t k : members) needed[k] = latest;
+      turns.emplace_back(latest, &members);
+    }
+    std::ranges::stable_sort(turns, {}, [](const auto& turn) { return turn.first; });
+    const std::vector<size_t> before = place_;
+    auto place = launches.begin();
+    for (const auto& [latest, members] : turns) {
+      for (const size_t k : *members) place_[k] = place->first;
+      ++place;
+    }
+    if (peak() > most_bytes_) place_ = before;
   }
 
   // --- Overlap --------------------------------------------------------------------------------
@@ -435,6 +512,12 @@ class Order {
   std::vector<size_t> place_;  // of a fusion; the members of a launch have the same place
   std::vector<Life> lives_;
   double most_bytes_ = 0;
+  struct Due {
+    size_t collective = 0;
+    size_t place = SIZE_MAX;  // of the launch that makes its last operand
+  };
+  std::vector<Due> due_;                // of a fusion, in the order before joins
+  std::vector<double> seconds_before_;  // of all kernels at earlier places of that order
 };
 
 }  // namespace

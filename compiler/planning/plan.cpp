@@ -6,6 +6,7 @@
 #include <set>
 
 #include "compiler/loops/steps/factors.h"
+#include "compiler/planning/beside.h"
 #include "ir/kernel/gpu_rules.h"
 #include "ir/ops/exchange.h"
 #include "ir/program/arena.h"
@@ -120,6 +121,7 @@ class Planner {
     save_sources();
     for (const std::vector<size_t>& members : launches_) add_launch(members);
     for (const auto& [from, to] : copies_) add_copy(from, to);
+    choose_blocks_of_collectives(program_, times_of_launches());
     place_temporaries();
     return std::move(program_);
   }
@@ -231,6 +233,16 @@ class Planner {
       if (memory.zeroed) launch.zeroed.push_back(slot);
       launch.buffers.push_back(slot);
     }
+  }
+
+  // The estimated time of each launch. What is no kernel counts as nothing.
+  std::vector<double> times_of_launches() const {
+    std::vector<double> out(program_.launches.size());
+    for (size_t n = 0; n < launches_.size(); ++n)
+      if (program_.launches[n].is_kernel())
+        for (const size_t k : launches_[n])
+          out[n] += std::max(fusions_[k].seconds, program_.target.launch_seconds);
+    return out;
   }
 
   // Adds what a launch computes for one of its members. `read` holds the inputs of the members

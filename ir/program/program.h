@@ -108,6 +108,9 @@ struct Collective {
   uint32_t axis = 0;  ///< of `Program::mesh`
   Monoid monoid = Monoid::Sum;
   int64_t offset = 0;
+  /// The most blocks, each on a multiprocessor, that it may take from kernels beside it on a GPU.
+  /// 0: as many as it likes.
+  int64_t blocks = 0;
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 

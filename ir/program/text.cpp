@@ -107,6 +107,7 @@ std::string launch_text(const Program& program, const Launch& launch) {
     out += format(" over {}", program.mesh.at(c.axis).name);
     if (const std::string_view word = offset_word(c.kind); !word.empty())
       out += format(" {} {}", word, c.offset);
+    if (c.blocks != 0) out += format(" blocks {}", c.blocks);
     for (size_t b = 0; b + 1 < launch.buffers.size(); b += 2)
       out += format("{} slot {} to slot {}", b > 0 ? "," : "", launch.buffers[b],
                     launch.buffers[b + 1]);
@@ -422,6 +423,7 @@ class ProgramParser {
       scanner_.expect(word);
       launch.collective.offset = number<int64_t>();
     }
+    if (scanner_.accept("blocks")) launch.collective.blocks = number<int64_t>();
     do parse_between(launch);
     while (scanner_.accept(","));
     launch.name = string();

@@ -176,6 +176,7 @@ class Verifier {
       return wrong("the collective is along an axis that the mesh does not have");
     if (launch.buffers.size() != 2 * launch.member_count())
       return wrong("a collective must be between two slots");
+    if (c.blocks < 0) return wrong("a collective has fewer than no blocks");
     for (size_t b = 0; b < launch.buffers.size(); b += 2) {
       if (std::ranges::count(launch.buffers, launch.buffers[b + 1]) > 1)
         return wrong("the collective writes to a slot that it uses for something else");

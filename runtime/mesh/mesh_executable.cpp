@@ -50,7 +50,8 @@ struct Part {
 };
 
 std::vector<std::shared_ptr<Together>> begin_on_gpus(const Mesh& mesh, std::span<const Part> parts,
-                                                     std::span<const MeshAxis> axes) {
+                                                     std::span<const MeshAxis> axes,
+                                                     std::span<const int64_t> bounds) {
   Mesh::State& state = *mesh.state();
   if (!state.links) state.links = make_nccl_links(state.axes, state.devices, state.ranks);
   try {
@@ -58,7 +59,7 @@ std::vector<std::shared_ptr<Together>> begin_on_gpus(const Mesh& mesh, std::span
   } catch (const std::system_error&) {
     fail_thread(state.devices[parts.back().place]);
   }
-  return state.links->begin(axes);
+  return state.links->begin(axes, bounds);
 }
 
 /// Puts the parts into the queues of their GPUs, each in a thread of its own, because a collective
@@ -101,8 +102,8 @@ std::string identity_of(const Program& program) {
     for (const std::string& op : launch.ops) text += " " + op;
     if (launch.artifact != Launch::kCollective) continue;
     const Collective& what = launch.collective;
-    text += fmt::format(" {} {} {} {}", name(what.kind), program.mesh[what.axis].name,
-                        static_cast<int>(what.monoid), what.offset);
+    text += fmt::format(" {} {} {} {} {}", name(what.kind), program.mesh[what.axis].name,
+                        static_cast<int>(what.monoid), what.offset, what.blocks);
     // Slots that lie one behind another are exchanged as one, so their distances matter as well.
     for (size_t b = 0; b < launch.buffers.size(); ++b) {
       const Slot& slot = program.slots[launch.buffers[b]];
@@ -139,11 +140,16 @@ struct MeshExecutable::Impl {
   Mesh mesh;
   std::shared_ptr<const Program> program;
   std::vector<Executable> parts;  // of each device; empty handles for those of other processes
+  std::vector<int64_t> bounds;    // of blocks of the program's collectives, other than 0
   std::string identity, place;    // only if several processes run it
   mutable std::atomic<bool> agreed{false};  // whether all ranks are known to run the same program
 
   Impl(Mesh m, std::shared_ptr<const Program> p, std::vector<Executable> e)
       : mesh(std::move(m)), program(std::move(p)), parts(std::move(e)) {
+    for (const Launch& launch : program->launches)
+      if (launch.collective.blocks > 0) bounds.push_back(launch.collective.blocks);
+    std::ranges::sort(bounds);
+    bounds.erase(std::ranges::unique(bounds).begin(), bounds.end());
     if (!mesh.state()->ranks) return;
     identity = identity_of(*program);
     place = place_of(*program);
@@ -219,7 +225,7 @@ std::vector<std::vector<Array>> MeshExecutable::run(
         impl_->agreed = true;
       }
       together = on_host ? meet_on_host(impl_->mesh.axes(), devices, ranks, impl_->program->mesh)
-                         : begin_on_gpus(impl_->mesh, parts, impl_->program->mesh);
+                         : begin_on_gpus(impl_->mesh, parts, impl_->program->mesh, impl_->bounds);
     });
     for (const Part& part : parts) join_call(part.call, together[part.place]);
     if (on_host) {

@@ -52,9 +52,11 @@ class DeviceLinks {
  public:
   virtual ~DeviceLinks() = default;
   /// The parts of one call. `axes` are those of the program; `Collective::axis` is a position among
-  /// them. Calls do not overlap, whatever their meshes: all parts of the calls before have been
-  /// submitted, or have given up.
-  virtual std::vector<std::shared_ptr<Together>> begin(std::span<const MeshAxis> axes) = 0;
+  /// them. `bounds` are the values of `Collective::blocks` that it has, other than 0. Calls do not
+  /// overlap, whatever their meshes: all parts of the calls before have been submitted, or have
+  /// given up.
+  virtual std::vector<std::shared_ptr<Together>> begin(std::span<const MeshAxis> axes,
+                                                       std::span<const int64_t> bounds) = 0;
 };
 
 class Ranks;

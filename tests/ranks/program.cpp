@@ -172,9 +172,11 @@ constexpr Collective kAll[] = {{CollectiveKind::AllReduce, 0, Monoid::Sum},
 
 int collectives(const Mesh& mesh) {
   for (const Collective& what : kAll) {
-    const MeshExecutable run = load(mesh, what);
-    for (int repeat = 0; repeat < 3; ++repeat) {
-      if (step(mesh, run, what, 10 * repeat)) continue;
+    Collective bounded = what;
+    bounded.blocks = 2;
+    const MeshExecutable free = load(mesh, what), few = load(mesh, bounded);
+    for (int repeat = 0; repeat < 6; ++repeat) {
+      if (step(mesh, repeat % 2 == 0 ? free : few, what, 10 * repeat)) continue;
       say(fmt::format("{} is wrong", collective_text(what)));
       return 1;
     }

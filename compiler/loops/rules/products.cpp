@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <ranges>
 
 #include "compiler/loops/rules/asynchronous.h"
@@ -412,6 +413,23 @@ void cut_stores(Scheduled& out, const std::string& store, const std::string& row
   for (const std::string& dot : dots) out.try_take(StageStep{{true, dot}, loop});
 }
 
+// The blocks that walk the tiles. In the last round each core may have no tile or one; no more
+// blocks are started than finish in as many rounds. The others would gain nothing, and without them
+// some cores are free for what another queue does at the same time, such as a collective. If one of
+// its blocks held a core, a block of this kernel would wait for another to do all its rounds.
+int64_t count_blocks(const LoopTree& tree, const std::vector<std::string>& grid,
+                     const std::map<std::string, int64_t>& turns, int64_t cores) {
+  int64_t tiles = 1;
+  for (const std::string& axis : grid) {
+    const auto extent = tree.axes[*find_axis(tree, axis)].extent.as_constant();
+    if (!extent) return cores;
+    const auto turn = turns.find(axis);
+    tiles *= turn == turns.end() ? *extent : (*extent + turn->second - 1) / turn->second;
+  }
+  const int64_t rounds = (tiles + cores - 1) / cores;
+  return std::max<int64_t>((tiles + rounds - 1) / rounds, 1);
+}
+
 std::optional<Refusal> take_products(Scheduled& out, const Products& products,
                                      const Factors& factors, const Tiling& tiling,
                                      const Target& target) {
@@ -480,7 +498,9 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
   for (const std::string& dot : dots) take(UnitStep{dot, Unit::Wgmma, products.swap});
   if (take.refusal()) return take.refusal();
   cut_stores(out, store, row, column, tiling, dots);
-  std::vector<DealOrder> deal = {{Deal::Order::Rows}, {Deal::Order::Persistent, target.cores}};
+  const int64_t blocks =
+      count_blocks(out.tree, grid, {{row, kRows}, {column, tiling.columns}}, target.cores);
+  std::vector<DealOrder> deal = {{Deal::Order::Rows}, {Deal::Order::Persistent, blocks}};
   if (tiling.band > 0 && grid.size() > 1 && grid[0] == row && grid[1] == column)
     deal[0] = {Deal::Order::Band, tiling.band};
   take(DealStep{{grid[0]}, deal});

@@ -108,7 +108,7 @@ bool CudaFence::done() {
 }
 
 CudaStream::CudaStream(CudaContext& context, Allocator& allocator,
-                       std::optional<cuda::CUstream> foreign)
+                       std::optional<cuda::CUstream> foreign, bool urgent)
     : DeviceStream([&] {
         const std::lock_guard lock(context.mutex_);
         return ++context.pools_;
@@ -119,7 +119,10 @@ CudaStream::CudaStream(CudaContext& context, Allocator& allocator,
   if (foreign) {
     stream_ = *foreign;
   } else {
-    context_.check(context_.api().stream_create(&stream_, cuda::CU_STREAM_NON_BLOCKING),
+    // The driver takes its highest priority for any that is higher.
+    constexpr int kHighest = -1000;
+    context_.check(context_.api().stream_create_with_priority(
+                       &stream_, cuda::CU_STREAM_NON_BLOCKING, urgent ? kHighest : 0),
                    "making a stream");
   }
   const std::lock_guard lock(context_.mutex_);

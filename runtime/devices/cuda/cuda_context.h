@@ -57,8 +57,10 @@ class CudaFence : public Fence {
 class CudaStream : public DeviceStream {
  public:
   /// A new stream, or a stream of the host program, which keeps owning it. `allocator` is that of
-  /// the device. Must be called in a Scope.
-  CudaStream(CudaContext& context, Allocator& allocator, std::optional<cuda::CUstream> foreign);
+  /// the device. Blocks of a new stream that is `urgent` come before waiting blocks of others. Must
+  /// be called in a Scope.
+  CudaStream(CudaContext& context, Allocator& allocator, std::optional<cuda::CUstream> foreign,
+             bool urgent = false);
   /// Gives its memory to the main stream.
   ~CudaStream() override;
 

@@ -257,6 +257,11 @@ StreamRef CudaDriver::make_stream(std::optional<void*> foreign) {
   return made;
 }
 
+StreamRef CudaDriver::make_urgent_stream() {
+  const CudaContext::Scope scope(*context_);
+  return std::make_shared<CudaStream>(*context_, allocator(), std::nullopt, /*urgent=*/true);
+}
+
 std::shared_ptr<Fence> CudaDriver::fence(DeviceStream* stream) {
   const CudaContext::Scope scope(*context_);
   auto fence = context_->fence(native(stream));

@@ -42,6 +42,8 @@ class CudaDriver : public DeviceDriver {
   void copy_strided(DeviceStream* stream, std::byte* to, const std::byte* from,
                     const StridedCopy& copy) override;
   StreamRef make_stream(std::optional<void*> foreign) override;
+  /// A further stream, whose blocks come before waiting blocks of other streams.
+  StreamRef make_urgent_stream();
   void* main_stream() const override { return context_->work(); }
   const CudaContext& context() const { return *context_; }
   std::shared_ptr<Fence> fence(DeviceStream* stream) override;

@@ -21,12 +21,13 @@ OpenedNccl missing(std::string why) { return {nullptr, 0, {}, std::move(why)}; }
 OpenedNccl from_handle(void* handle, const std::string& library) {
   NcclApi api;
   const char* absent = nullptr;
-  const auto load = [&](const char* name, auto& function) {
+  const auto load = [&](const char* name, auto& function, bool optional) {
     void* const address = dlsym(handle, name);
-    if (!address && !absent) absent = name;
+    if (!address && !absent && !optional) absent = name;
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
   };
-#define FUNCTION(member, name, version, ...) load(#name, api.member);
+#define FUNCTION(member, name, version, ...) load(#name, api.member, false);
+#define OPTIONAL(member, name, version, ...) load(#name, api.member, true);
 #include "runtime/devices/cuda/nccl.def"
   int version = 0;
   if (!api.get_version || api.get_version(&version) != ncclSuccess)

@@ -57,9 +57,10 @@ void note_nccl() {
 }
 
 /// The queue of a GPU's collectives, of all meshes. One queue keeps the collectives of different
-/// communicators in the order in which they were submitted, which is the same on all GPUs.
+/// communicators in the order in which they were submitted, which is the same on all GPUs. It is
+/// urgent: a collective that begins late keeps the other GPUs waiting.
 struct LinkQueue {
-  explicit LinkQueue(CudaDriver& of) : driver(of), stream(of.make_stream(std::nullopt)) {}
+  explicit LinkQueue(CudaDriver& of) : driver(of), stream(of.make_urgent_stream()) {}
 
   CudaDriver& driver;
   const StreamRef stream;
@@ -98,12 +99,15 @@ class GroupComms {
     bool lost = false;
     for (const auto& fence : last_) lost = !passes(fence) || lost;
     const NcclApi& api = *nccl().api;
-    for (const ncclComm_t comm : comms_)
-      if (comm) lost ? api.comm_abort(comm) : api.comm_destroy(comm);
+    for_each([&](ncclComm_t comm) { lost ? api.comm_abort(comm) : api.comm_destroy(comm); });
   }
 
-  /// That of a device, by its place in the group.
-  ncclComm_t operator[](size_t place) const { return comms_[place]; }
+  /// That of a device, by its place in the group, for collectives of at most `blocks` blocks (0: no
+  /// bound). If there is none with the bound, it is the one without.
+  ncclComm_t at(size_t place, int64_t blocks) const {
+    const auto found = bounded_.find(blocks);
+    return found == bounded_.end() ? comms_[place] : found->second[place];
+  }
   size_t size() const { return comms_.size(); }
 
   /// Begins a call: all parts of the calls before have been submitted, or have given up.
@@ -126,8 +130,7 @@ class GroupComms {
       for (const auto& fence : settled_) passes(fence);
     why_ = why;
     aborted_ = true;
-    for (const ncclComm_t comm : comms_)
-      if (comm) nccl().api->comm_abort(comm);
+    for_each([](ncclComm_t comm) { nccl().api->comm_abort(comm); });
   }
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
   /// Throws the reason if the communicators were aborted, so that they must not be called any more.
@@ -138,13 +141,13 @@ class GroupComms {
   void refuse_if_broken() {
     const std::lock_guard lock(mutex_);
     if (aborted_) return;
-    for (const ncclComm_t comm : comms_) {
+    for_each([](ncclComm_t comm) {
       ncclResult_t found = ncclSuccess;
-      if (!comm || nccl().api->comm_get_async_error(comm, &found) != ncclSuccess) continue;
+      if (nccl().api->comm_get_async_error(comm, &found) != ncclSuccess) return;
       if (found != ncclSuccess && found != ncclInProgress)
         fail_nccl(fmt::format("a GPU of another process has failed, or is out of reach: {}",
                               result_text(found)));
-    }
+    });
   }
 
   /// Makes the communicators of a group whose devices all belong to this process.
@@ -178,15 +181,45 @@ class GroupComms {
     std::copy_n(text.data(), std::min(text.size(), sizeof id.internal), id.internal);
     const std::string what = fmt::format("connecting {} GPUs along {} of {} processes",
                                          members.size(), axis, ranks_->count());
-    const auto joining = std::make_shared<Joining>();
-    joining->comms.resize(members.size());
     std::vector<std::pair<size_t, Device>> here;  // place and device
     for (size_t place = 0; place < members.size(); ++place)
       if (is_here(members[place]))
         here.emplace_back(place, devices[static_cast<size_t>(members[place])]);
-    run_aside([joining, here, id, what] {
+    comms_ = await([here, id, what, count = members.size()] {
+      std::vector<ncclComm_t> made(count);
+      connect(made, here, id, what);
+      return made;
+    });
+  }
+
+  /// Whether `bound` has something to do. NCCL may be too old for it.
+  bool lacks(int64_t blocks) const {
+    return nccl().api->comm_split && !bounded_.contains(blocks) &&
+           std::ranges::any_of(comms_, [](ncclComm_t comm) { return comm != nullptr; });
+  }
+  /// Makes further communicators of the group, whose collectives have at most so many blocks. All
+  /// processes of the group call it in the same call. Nothing may be under way in the group.
+  void bound(int64_t blocks) {
+    if (!lacks(blocks)) return;
+    const auto make = [comms = comms_, blocks] { return split(comms, blocks); };
+    std::vector<ncclComm_t> made = ranks_ ? await(make) : make();
+    const std::lock_guard lock(mutex_);
+    if (!aborted_) {
+      bounded_.emplace(blocks, std::move(made));
+      return;
+    }
+    for (const ncclComm_t comm : made)
+      if (comm) nccl().api->comm_abort(comm);
+  }
+
+ private:
+  /// Calls `make` in another thread, because NCCL waits there without a bound for other processes.
+  /// Throws if the ranks fail meanwhile; then nobody waits for that thread any more.
+  std::vector<ncclComm_t> await(const std::function<std::vector<ncclComm_t>()>& make) {
+    const auto joining = std::make_shared<Joining>();
+    run_aside([joining, make] {
       try {
-        connect(joining->comms, here, id, what);
+        joining->comms = make();
       } catch (...) {
         joining->error = CapturedError::current();
       }
@@ -203,10 +236,35 @@ class GroupComms {
       throw;
     }
     joining->error.rethrow();
-    comms_ = joining->comms;
+    return joining->comms;
   }
 
- private:
+  /// Communicators of the same devices.
+  static std::vector<ncclComm_t> split(std::span<const ncclComm_t> comms, int64_t blocks) {
+    const NcclApi& api = *nccl().api;
+    const std::string what = fmt::format("making communicators of {} blocks", blocks);
+    ncclConfig_t config;
+    config.maxCTAs = static_cast<int>(blocks);
+    std::vector<ncclComm_t> made(comms.size());
+    check(api.group_start(), what);
+    for (size_t place = 0; place < comms.size(); ++place)
+      if (comms[place])
+        check(api.comm_split(comms[place], 0, static_cast<int>(place), &made[place], &config),
+              what);
+    check(api.group_end(), what);
+    return made;
+  }
+
+  template <class Function>
+  void for_each(const Function& function) const {
+    const auto each = [&](std::span<const ncclComm_t> comms) {
+      for (const ncclComm_t comm : comms)
+        if (comm) function(comm);
+    };
+    for (const auto& [blocks, comms] : bounded_) each(comms);
+    each(comms_);
+  }
+
   /// What a thread that connects GPUs of several processes shares with the one that waits for it.
   /// NCCL waits without a bound for all of them, so if one of the processes fails, nobody waits for
   /// this thread any more.
@@ -252,6 +310,8 @@ class GroupComms {
 
   Ranks* const ranks_;             // null: all GPUs belong to this process
   std::vector<ncclComm_t> comms_;  // by place; null for devices of other processes
+  // The same for collectives with a bound, by that bound. Changed under the mutex.
+  std::map<int64_t, std::vector<ncclComm_t>> bounded_;
   // If all devices belong to this process, by place: after the collectives so far, and after those
   // of calls before the present one.
   std::vector<std::shared_ptr<Fence>> last_, settled_;
@@ -285,7 +345,7 @@ class Communicators {
   struct Seat {
     GroupComms* group = nullptr;
     size_t place = 0;
-    ncclComm_t comm() const { return (*group)[place]; }
+    ncclComm_t comm(int64_t blocks) const { return group->at(place, blocks); }
     size_t count() const { return group->size(); }
   };
   /// Of a device, in its group along an axis of the mesh.
@@ -296,6 +356,13 @@ class Communicators {
   }
   void settle() {
     for (const auto& group : groups_) group->settle();
+  }
+  bool lacks(int64_t blocks) const {
+    return std::ranges::any_of(groups_, [&](const auto& group) { return group->lacks(blocks); });
+  }
+  /// Makes communicators for collectives of at most so many blocks. Nothing may be under way.
+  void bound(int64_t blocks) {
+    for (const auto& group : groups_) group->bound(blocks);
   }
   bool aborted() const {
     return std::ranges::any_of(groups_, [](const auto& group) { return group->aborted(); });
@@ -475,7 +542,7 @@ class NcclPart : public Together {
   static void issue(const CollectiveArguments& a, const Seat& seat, CUstream stream) {
     const NcclApi& api = *nccl().api;
     const size_t bytes = a.count * size_of(a.dtype), n = seat.count();
-    const ncclComm_t comm = seat.comm();
+    const ncclComm_t comm = seat.comm(a.what.blocks);
     const auto what = name(a.what.kind);
     switch (a.what.kind) {
       case CollectiveKind::AllReduce:
@@ -531,8 +598,15 @@ class NcclLinks : public DeviceLinks {
     if (watched_) ranks_->forget(*watched_);
   }
 
-  std::vector<std::shared_ptr<Together>> begin(std::span<const MeshAxis> axes) override {
+  std::vector<std::shared_ptr<Together>> begin(std::span<const MeshAxis> axes,
+                                               std::span<const int64_t> bounds) override {
     if (!axes.empty() && (!comms_ || comms_->aborted())) connect();
+    for (const int64_t blocks : bounds) {
+      if (!comms_->lacks(blocks)) continue;
+      for (LinkQueue* const queue : queues_)
+        if (queue) queue->driver.fence(queue->stream.get())->wait();
+      comms_->bound(blocks);
+    }
     if (comms_) comms_->settle();
     for (const auto& [of, parts] : parts_)
       if (std::ranges::equal(of, axes)) return parts;

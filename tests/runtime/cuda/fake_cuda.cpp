@@ -493,6 +493,12 @@ CUresult stream_create(CUstream* stream, unsigned) {
   return CUDA_SUCCESS;
 }
 
+CUresult stream_create_with_priority(CUstream* stream, unsigned, int) {
+  ENTER("cuStreamCreateWithPriority");
+  *stream = new CUstream_st{here()};
+  return CUDA_SUCCESS;
+}
+
 CUresult stream_synchronize(CUstream stream) {
   ENTER("cuStreamSynchronize");
   stream = existing(stream);

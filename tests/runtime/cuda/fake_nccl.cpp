@@ -7,6 +7,7 @@
 // in a file TURN.RANK, from when the operation is issued; the others wait for it when they come to
 // theirs.
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
@@ -71,6 +72,7 @@ struct braze::cuda::ncclComm {
   std::shared_ptr<World> world;
   int rank = 0, device = 0;
   uint64_t calls = 0;
+  int splits = 0;
 };
 
 namespace braze::cuda {
@@ -451,6 +453,33 @@ EXPORTED ncclCommInitRank(ncclComm_t* comm, int count, ncclUniqueId id, int rank
   world->folder = id.internal;
   *comm = new ncclComm{world, rank, fake_current_device()};
   write_file(world->folder + "/joined." + std::to_string(rank), "");
+  joining.push_back(world);
+  return group_depth > 0 ? ncclSuccess : await_joined();
+}
+
+// Of the same devices: whoever splits a communicator of a group as the nth time comes into the nth
+// group that is made of it.
+EXPORTED ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
+                       ncclConfig_t* config) {
+  const FakeLock lock;
+  if (const auto failure = fake_nccl_failure("split")) return *failure;
+  if (color != 0 || key != comm->rank) fake_misuse("a split into other groups");
+  if (config->size < sizeof(ncclConfig_t) || config->magic != 0xcafebeef || config->maxCTAs < 1)
+    fake_misuse("a configuration that is none");
+  static auto& worlds = *new std::map<std::pair<World*, int>, std::shared_ptr<World>>();
+  const int number = comm->splits++;
+  std::shared_ptr<World>& world = worlds[{comm->world.get(), number}];
+  if (!world) {
+    world = std::make_shared<World>();
+    world->size = comm->world->size;
+    if (!comm->world->folder.empty()) {
+      world->folder = comm->world->folder + "-" + std::to_string(number);
+      mkdir(world->folder.c_str(), 0700);
+    }
+  }
+  *made = new ncclComm{world, comm->rank, comm->device};
+  if (world->folder.empty()) return ncclSuccess;
+  write_file(world->folder + "/joined." + std::to_string(comm->rank), "");
   joining.push_back(world);
   return group_depth > 0 ? ncclSuccess : await_joined();
 }

@@ -66,7 +66,8 @@ class CudaMesh : public Cuda {
   std::optional<Mesh> mesh_;
 };
 
-// Element i of device d is i + 1000 d, and everything is multiplied by 4.
+// Element i of device d is i + 1000 d, and everything is multiplied by 4. With and without a bound
+// of its blocks.
 TEST_F(CudaMesh, DoEveryCollective) {
   struct Case {
     Collective what;
@@ -101,8 +102,11 @@ TEST_F(CudaMesh, DoEveryCollective) {
        }},
   };
   for (const Case& c : cases) {
-    const MeshExecutable run = program(c.what, c.result);
-    for (int repeat = 0; repeat < 3; ++repeat) {
+    Collective bounded = c.what;
+    bounded.blocks = 2;
+    const MeshExecutable free = program(c.what, c.result), few = program(bounded, c.result);
+    for (int repeat = 0; repeat < 6; ++repeat) {
+      const MeshExecutable& run = repeat % 2 == 0 ? free : few;
       const auto got = run.run(arguments(0));
       for (int64_t device = 0; device < 2; ++device) {
         const Floats y = got[static_cast<size_t>(device)][0].to_vector<float>();
@@ -343,6 +347,45 @@ TEST_F(CudaMesh, CommunicatorsAreFreedWithTheLastMesh) {
   for (size_t device = 0; device < 2; ++device)
     EXPECT_EQ(results[device][0].to_vector<float>()[5], 4 * 1010.f);
   EXPECT_THAT(fake_cuda()->misuse, IsEmpty());
+}
+
+// Collectives whose blocks have a bound have communicators of their own, which end with the others.
+TEST_F(CudaMesh, CollectivesWithABoundHaveTheirOwnCommunicators) {
+  if (!fake_cuda()) GTEST_SKIP() << "only the fake NCCL counts its calls";
+  const auto calls = [&](const char* name) { return fake_cuda()->calls[name]; };
+  fake_cuda()->reset();
+  const auto fails = [&](const char* what) {
+    fake_cuda()->failures[what] = {0, cuda::CUresult{3}, 1};
+    const std::string error = error_of(
+        [&] { program({.kind = CollectiveKind::AllReduce, .blocks = 4}).run(arguments(0)); });
+    fake_cuda()->failures.clear();
+    return error;
+  };
+  {
+    const MeshExecutable free = program({CollectiveKind::AllReduce});
+    const MeshExecutable few = program({.kind = CollectiveKind::AllReduce, .blocks = 2});
+    const auto check = [&] {
+      for (const MeshExecutable* run : {&few, &free, &few})
+        EXPECT_EQ(run->run(arguments(0))[1][0].to_vector<float>()[5], 4 * 1010.f);
+    };
+    check();
+    EXPECT_EQ(calls("nccl init"), 1);
+    EXPECT_EQ(calls("nccl split"), 2);
+    // Nothing has been submitted when they cannot be made, so the others stay.
+    EXPECT_THAT(fails("nccl split"), HasSubstr("making communicators of 4 blocks fails"));
+    check();
+    EXPECT_EQ(calls("nccl init"), 1);
+    // All are aborted together, and all are made again.
+    EXPECT_THAT(fails("nccl all_reduce"), HasSubstr("all_reduce fails"));
+    fake_cuda()->calls.clear();
+    check();
+    EXPECT_EQ(calls("nccl init"), 1);
+    EXPECT_EQ(calls("nccl split"), 2);
+    mesh_.reset();
+  }
+  EXPECT_EQ(calls("nccl destroy"), 4);
+  EXPECT_THAT(fake_cuda()->misuse, IsEmpty());
+  for (const char* gpu : {"cuda:0", "cuda:1"}) error_of([&] { synchronize(Device(gpu)); });
 }
 
 TEST(Nccl, AnUnusableOneIsPassedOver) {
