@@ -14,6 +14,7 @@
 #include "compiler/codegen/ptx_assembler.h"
 #include "compiler/fusion/kernel_graph.h"
 #include "compiler/fusion/partition.h"
+#include "compiler/kernel_codes.h"
 #include "compiler/loops/alike.h"
 #include "compiler/loops/build.h"
 #include "compiler/loops/text.h"
@@ -358,9 +359,24 @@ int64_t count_elements(const Kernel& kernel) {
   return out;
 }
 
+// The code of a kernel. `codes` may have it from another program; null if nothing is kept.
+std::shared_ptr<const Artifact> code_of(const Kernel& kernel, const Target& target,
+                                        const CompileOptions& options, KernelCodes* codes) {
+  const auto make = [&] { return generate(kernel, target, options); };
+  // The code of the simulator is the text of the kernel.
+  const std::string key = codes && !target.simulated ? code_key(kernel) : "";
+  if (key.empty()) return std::make_shared<const Artifact>(make());
+  std::shared_ptr<const Artifact> code = codes->get_or_make(key, make);
+  if (code->kernel == kernel.name) return code;
+  auto renamed = std::make_shared<Artifact>(*code);
+  renamed->kernel = kernel.name;
+  return renamed;
+}
+
 // Makes code for all launches, on all cores. Launches whose kernels are equal get the same code.
 void generate_all(std::vector<CompiledFusion>& compiled, const Launches& launches,
-                  const Target& target, const CompileOptions& options, const std::string& program) {
+                  const Target& target, const CompileOptions& options, KernelCodes* codes,
+                  const std::string& program) {
   std::unordered_map<std::string_view, std::vector<size_t>> kernels_of;
   std::vector<const std::vector<size_t>*> distinct;
   for (size_t n = 0; n < launches.members.size(); ++n) {
@@ -376,8 +392,7 @@ void generate_all(std::vector<CompiledFusion>& compiled, const Launches& launche
   Progress progress("compiling " + program, "code", distinct.size());
   parallel_for(distinct.size(), [&](size_t n) {
     const std::vector<size_t>& equal = *distinct[n];
-    const auto code =
-        std::make_shared<const Artifact>(generate(compiled[equal.front()].kernel, target, options));
+    const auto code = code_of(compiled[equal.front()].kernel, target, options, codes);
     for (const size_t i : equal) compiled[i].code = code;
     progress.advance();
   });
@@ -523,10 +538,10 @@ void restore_types(Program& program, const Graph& graph) {
 }
 
 // The locations in `source` are numbers of nodes; `locations` are the true ones. `apart` receives
-// the launches one by one, if it is not null.
+// the launches one by one, and `codes` has codes of other programs. Both may be null.
 Program compiled_program(const Graph& source, std::span<const SourceLocation> locations,
                          const Target& target, const CompileOptions& options, PhaseViewers& viewers,
-                         SingleLaunches* apart) {
+                         KernelCodes* codes, SingleLaunches* apart) {
   std::optional<Progress> progress;  // of one stage after the other
   progress.emplace(fmt::format("compiling {}: choosing kernels", source.name()));
   const Graph graph = run_passes(source, options.precision, target, viewers);
@@ -605,7 +620,7 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
     if (!launches.codes[n].empty()) show_code(kernel, target, options, viewers);
   }
   progress.reset();
-  generate_all(compiled, launches, target, options, source.name());
+  generate_all(compiled, launches, target, options, codes, source.name());
   if (apart)
     *apart = single_launches(with_locations(graph, locations), compiled, launches.members, updates,
                              target, options.precision);
@@ -771,7 +786,7 @@ std::string toolchain_text(const Target& target, const CompileOptions& options) 
 namespace {
 
 Program compile_graph(const Graph& graph, const Target& target, const CompileOptions& options,
-                      SingleLaunches* apart) {
+                      KernelCodes* codes, SingleLaunches* apart) {
   return timed(graph.name(), target, [&] {
     fail_if_any(verify(graph), fmt::format("the graph {}", quote(graph.name())));
     check_determined(graph);
@@ -784,7 +799,8 @@ Program compile_graph(const Graph& graph, const Target& target, const CompileOpt
       viewers.show("program", program);
     } else {
       try {
-        program = compiled_program(with_origins(graph), locations, target, options, viewers, apart);
+        program = compiled_program(with_origins(graph), locations, target, options, viewers, codes,
+                                   apart);
       } catch (const Error& error) {
         const std::optional<uint32_t> origin = origin_of(error.location());
         const bool ours = error.kind() == ErrorKind::Internal;
@@ -805,14 +821,19 @@ Program compile_graph(const Graph& graph, const Target& target, const CompileOpt
 }  // namespace
 
 Program compile(const Graph& graph, const Target& target, const CompileOptions& options) {
-  return compile_graph(graph, target, options, nullptr);
+  return compile_graph(graph, target, options, nullptr, nullptr);
+}
+
+Program compile_with(KernelCodes& codes, const Graph& graph, const Target& target,
+                     const CompileOptions& options) {
+  return compile_graph(graph, target, options, &codes, nullptr);
 }
 
 SingleLaunches compile_single_launches(const Graph& graph, const Target& target,
                                        const CompileOptions& options) {
   BRAZE_CHECK(target.kind != TargetKind::Interpreter, "the interpreter has no kernels");
   SingleLaunches out;
-  compile_graph(graph, target, options, &out);
+  compile_graph(graph, target, options, nullptr, &out);
   return out;
 }
 

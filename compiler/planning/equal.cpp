@@ -85,6 +85,25 @@ void sort_parameters(Kernel& kernel, std::string_view text) {
   std::ranges::stable_sort(kernel.parameters, {}, place);
 }
 
+// `text` of the kernel, with numbers in place of its own names.
+std::string with_numbers(std::string_view text, const Kernel& kernel) {
+  const auto symbols = own_symbols(kernel);
+  std::unordered_map<std::string_view, size_t> values, others;
+  return each_name(text, [&](std::string_view name, bool is_value) -> std::string {
+    if (is_value) return std::to_string(values.emplace(name, values.size()).first->second);
+    if (!symbols.contains(name)) return {};
+    return "$" + std::to_string(others.emplace(name, others.size()).first->second);
+  });
+}
+
+bool has_locations(const Region& region) {
+  return std::ranges::any_of(region.statements, [](const Statement& s) {
+    const std::vector<const Region*> inside = regions_of(s);
+    return s.location ||
+           std::ranges::any_of(inside, [](const Region* r) { return has_locations(*r); });
+  });
+}
+
 }  // namespace
 
 KernelKey key_of(const CompiledFusion& fusion) {
@@ -100,14 +119,24 @@ KernelKey key_of(const CompiledFusion& fusion) {
   for (const auto& parameter : kernel.parameters)
     if (const auto* memory = std::get_if<MemoryId>(&parameter))
       key.parameters.push_back(memory->index);
-  const auto symbols = own_symbols(kernel);
-  std::unordered_map<std::string_view, size_t> values, others;
-  key.text = each_name(text, [&](std::string_view name, bool is_value) -> std::string {
-    if (is_value) return std::to_string(values.emplace(name, values.size()).first->second);
-    if (!symbols.contains(name)) return {};
-    return "$" + std::to_string(others.emplace(name, others.size()).first->second);
-  });
+  key.text = with_numbers(text, kernel);
   return key;
+}
+
+std::string code_key(const Kernel& kernel) {
+  const auto has_lines = [](const Phase& phase) { return has_locations(phase.body); };
+  if (std::ranges::any_of(kernel.phases, has_lines)) return {};
+  Kernel plain = kernel;
+  plain.name = "kernel";
+  plain.schedule.clear();
+  std::string text = to_text(plain);
+  // The code takes its parameters in these orders, which need not be that of the text.
+  text += "order";
+  for (const Memory& memory : plain.memories) text += " %" + memory.name;
+  for (const TensorMap& map : plain.tensor_maps) text += " %" + map.name;
+  for (const ValueId scalar : plain.scalar_parameters) text += " %" + plain[scalar].name;
+  for (const Expr& symbol : plain.symbols) text += " " + symbol.to_string();
+  return with_numbers(text, plain);
 }
 
 void take_kernel(CompiledFusion& fusion, KernelKey& key, const CompiledFusion& other,

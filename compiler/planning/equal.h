@@ -19,6 +19,11 @@ struct KernelKey {
 };
 KernelKey key_of(const CompiledFusion& fusion);
 
+/// What determines the code of a kernel apart from the names of its functions: a text with numbers
+/// in place of names. Kernels of different programs with equal texts can use one code. Empty if the
+/// code contains source lines, which belong to one program.
+std::string code_key(const Kernel& kernel);
+
 /// Gives `fusion` the kernel of `other`, whose key has the same text, and puts the parameters of
 /// `fusion` into the order of that kernel. The name and the schedule stay.
 void take_kernel(CompiledFusion& fusion, KernelKey& key, const CompiledFusion& other,

@@ -23,7 +23,7 @@ std::shared_ptr<const Program> compiled_program(const Graph& graph, const Target
   // This cache is never destroyed, because static Jitted functions may use it at the very end. The
   // same holds for the other cache.
   static auto* const programs = new MemoryCache<std::shared_ptr<const Program>>(kMostPrograms);
-  const auto make = [&] { return compile(graph, target, options); };
+  const auto make = [&] { return compile_sharing(graph, target, options); };
   // If a dump or an observer is to see the compilation, then it has to happen.
   if (!may_be_cached(options)) return std::make_shared<const Program>(make());
   const CacheKey key = program_key(graph, target, options);

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "braze/version.h"
+#include "compiler/kernel_codes.h"
 #include "ir/code/code.h"
 #include "ir/code/text.h"
 #include "ir/graph/origins.h"
@@ -14,10 +15,13 @@
 #include "ir/support/text.h"
 #include "ir/support/trace.h"
 #include "runtime/cache/build_id.h"
+#include "runtime/cache/memory_cache.h"
 
 namespace braze {
 
 namespace {
+
+constexpr std::string_view kKernelCode = "kernel-code";
 
 // The builds of both libraries count: one makes the code, and the other defines how it is called.
 const std::string& compiler_build_id() {
@@ -31,14 +35,20 @@ const std::string& library_build_id() {
   return id;
 }
 
-CacheKey key_of(std::string_view language, std::string_view text, const Target& target,
-                const CompileOptions& options) {
+// What any code depends on.
+CacheKey key_of_tools(const Target& target, const CompileOptions& options) {
   CacheKey key;
   key.add("braze", BRAZE_VERSION);
   key.add("compiler-build", compiler_build_id());
   key.add("runtime-build", library_build_id());
   key.add_lines(toolchain_text(target, options));
   key.add("target", target.to_string());
+  return key;
+}
+
+CacheKey key_of(std::string_view language, std::string_view text, const Target& target,
+                const CompileOptions& options) {
+  CacheKey key = key_of_tools(target, options);
   key.add_lines(key_text(options));
   key.add(language, text);
   return key;
@@ -62,7 +72,71 @@ std::optional<Program> load(const CacheKey& key, DiskCache& cache) {
   }
 }
 
+// A kernel's code is stored as a program without launches, so that packages are the only format of
+// what is stored.
+std::string encode_code(const Artifact& code, const Target& target) {
+  Program program;
+  program.name = code.kernel;
+  program.target = target;
+  program.artifacts.push_back(code);
+  return encode(program);
+}
+
+std::optional<Artifact> load_code(const CacheKey& key, DiskCache& cache) {
+  std::optional<Program> program = load(key, cache);
+  if (!program || program->artifacts.size() != 1) return std::nullopt;
+  return std::move(program->artifacts.front());
+}
+
+constexpr size_t kMostCodes = 1024;
+
+// The codes that this process used last, and those on disk.
+class CachedCodes : public KernelCodes {
+ public:
+  CachedCodes(const Target& target, const CompileOptions& options, DiskCache& cache)
+      : target_(target), options_(options), cache_(cache) {}
+
+  std::shared_ptr<const Artifact> get_or_make(const std::string& text,
+                                              const std::function<Artifact()>& make) override {
+    // It is never destroyed, because static Jitted functions may use it at the very end.
+    static auto* const codes = new MemoryCache<std::shared_ptr<const Artifact>>(kMostCodes);
+    const CacheKey key = kernel_code_key(text, target_, options_);
+    return codes->get_or_make(hash128(key.text()), [&] {
+      if (!is_usable(cache_)) return std::make_shared<const Artifact>(make());
+      if (std::optional<Artifact> code = load_code(key, cache_))
+        return std::make_shared<const Artifact>(std::move(*code));
+      auto code = std::make_shared<const Artifact>(make());
+      cache_.store(key, encode_code(*code, target_));
+      return code;
+    });
+  }
+
+ private:
+  const Target& target_;
+  const CompileOptions& options_;
+  DiskCache& cache_;
+};
+
 }  // namespace
+
+CacheKey kernel_code_key(const std::string& text, const Target& target,
+                         const CompileOptions& options) {
+  CacheKey key = key_of_tools(target, options);
+  key.add("gpu_code", std::to_string(static_cast<int>(options.gpu_code)));
+  key.add("assemble", options.assemble ? "true" : "false");
+  key.add(kKernelCode, text);
+  return key;
+}
+
+bool is_kernel_code(std::string_view key) {
+  return key.find(fmt::format("\n{} ", kKernelCode)) != std::string_view::npos;
+}
+
+Program compile_sharing(const Graph& graph, const Target& target, const CompileOptions& options,
+                        DiskCache& cache) {
+  CachedCodes codes(target, options, cache);
+  return compile_with(codes, graph, target, options);
+}
 
 CacheKey program_key(const Graph& graph, const Target& target, const CompileOptions& options) {
   return key_of("graph", to_text(graph), target, options);

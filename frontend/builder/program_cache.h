@@ -1,4 +1,5 @@
-// program_cache.h — programs on disk, found by everything that determines them.
+// program_cache.h — programs and codes of kernels on disk, found by everything that determines
+// them.
 #pragma once
 
 #include <functional>
@@ -20,6 +21,19 @@ CacheKey program_key(const Graph& graph, const Target& target, const CompileOpti
 CacheKey program_key(const TileProgram& tile, const Target& target, const CompileOptions& options);
 CacheKey program_key(const Kernel& kernel, const Target& target, const CompileOptions& options);
 
+/// Everything that determines the code of a kernel. `text` is that of `code_key`. Of the options,
+/// only those count that decide how kernels become code.
+CacheKey kernel_code_key(const std::string& text, const Target& target,
+                         const CompileOptions& options);
+
+/// Whether `key`, the text of a key, is that of a kernel's code, and not of a program.
+bool is_kernel_code(std::string_view key);
+
+/// Compiles a graph. The code of a kernel that a program of this process had before, or that
+/// `cache` has, is not made again; what is made is kept in both. It throws what `compile` throws.
+Program compile_sharing(const Graph& graph, const Target& target, const CompileOptions& options,
+                        DiskCache& cache = DiskCache::of_process());
+
 /// Whether a compilation with these options may be skipped. It may not if an observer or a dump
 /// folder must see it.
 bool may_be_cached(const CompileOptions& options);
@@ -40,7 +54,12 @@ template <class Source>
 std::shared_ptr<const Program> cached_program(const Source& source, const Target& target,
                                               const CompileOptions& options,
                                               DiskCache& cache = DiskCache::of_process()) {
-  const auto make = [&] { return compile(source, target, options); };
+  const auto make = [&] {
+    if constexpr (std::is_same_v<Source, Graph>)
+      return compile_sharing(source, target, options, cache);
+    else
+      return compile(source, target, options);
+  };
   if (!may_be_cached(options)) return std::make_shared<const Program>(make());
   auto program = cached_program(program_key(source, target, options), make, cache);
   if constexpr (std::is_same_v<Source, Graph>)

@@ -31,10 +31,6 @@ bool is_device_memory(const Memory& memory) {
 int64_t align_of_swizzle(int64_t swizzle) { return swizzle == 0 ? 128 : 8 * swizzle; }
 bool is_swizzle(int64_t bytes) { return bytes == 0 || bytes == 32 || bytes == 64 || bytes == 128; }
 
-bool is_wgmma(Instruction i) {
-  return i == Instruction::wgmma_bf16 || i == Instruction::wgmma_f16 ||
-         i == Instruction::wgmma_tf32;
-}
 bool is_mma(Instruction i) {
   return i == Instruction::mma_bf16 || i == Instruction::mma_f16 || i == Instruction::mma_tf32;
 }
@@ -726,6 +722,11 @@ class GpuRules {
 
 std::vector<Diagnostic> check_gpu_rules(const KernelCode& kernel, std::vector<Diagnostic>& notes) {
   return GpuRules(kernel, notes).run();
+}
+
+bool is_wgmma(Instruction i) {
+  return i == Instruction::wgmma_bf16 || i == Instruction::wgmma_f16 ||
+         i == Instruction::wgmma_tf32;
 }
 
 bool has_instruction(const Target& target, Instruction instruction) {

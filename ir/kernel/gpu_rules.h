@@ -17,6 +17,9 @@ std::vector<Diagnostic> check_gpu_rules(const KernelCode& kernel, std::vector<Di
 /// Whether a GPU has the instruction.
 bool has_instruction(const Target& target, Instruction instruction);
 
+/// Whether the instruction is a product of four warps, which runs while they go on.
+bool is_wgmma(Instruction instruction);
+
 /// Whether the phase waits for the kernels before it, so that it may begin before they end.
 bool awaits_predecessors(const Phase& phase);
 

@@ -15,6 +15,7 @@
 #include "ir/graph/text.h"
 #include "ir/program/package.h"
 #include "ir/program/text.h"
+#include "ir/support/trace.h"
 #include "runtime/cache/build_id.h"
 #include "tests/temporary_folder.h"
 
@@ -248,6 +249,111 @@ TEST_F(ProgramCacheTest, TileAndKernelTextToo) {
   }
   EXPECT_EQ(cache.stats().stored, 2u);
   EXPECT_EQ(cache.stats().hits, 2u);
+}
+
+// --- Codes of kernels ----------------------------------------------------------------------------
+
+// The distances of rows to their greatest element, and the sums of the columns of another tensor.
+// They are two kernels. `name` is the first in the names of values.
+Graph rows_and_columns(const std::string& name, const std::string& rows,
+                       const std::string& columns) {
+  std::string text =
+      "braze 1 graph\n"
+      "graph @NAME(%NAME: f32[ROWS, 80], %c: f32[COLUMNS, 48]) {\n"
+      "  %NAME_m = reduce max %NAME {axes: [1]} : f32[ROWS]\n"
+      "  %NAME_b = broadcast %NAME_m {axes: [0]} : f32[ROWS, 80]\n"
+      "  %NAME_d = sub %NAME, %NAME_b : f32[ROWS, 80]\n"
+      "  %t = reduce sum %c {axes: [0]} : f32[48]\n"
+      "  return %NAME_d as \"d\", %t as \"t\"\n"
+      "}\n";
+  for (const auto& [what, by] :
+       {std::pair("NAME", name), std::pair("ROWS", rows), std::pair("COLUMNS", columns)})
+    for (size_t at = 0; (at = text.find(what)) != std::string::npos;)
+      text.replace(at, std::string_view(what).size(), by);
+  return parse_graph(text, name + ".braze");
+}
+
+// How often a code generator runs, and an assembler.
+struct Generated {
+  int64_t codes = 0, assembled = 0;
+  friend bool operator==(const Generated&, const Generated&) = default;
+};
+template <class Compile>
+Generated generated(const Compile& compile) {
+  trace::SpanRecorder recorder;
+  compile();
+  Generated out;
+  for (const trace::EndedSpan& span : recorder.take()) {
+    out.codes += span.name.starts_with("generate ");
+    out.assembled += span.name.starts_with("assemble ");
+  }
+  return out;
+}
+
+// Other programs of this process, and of others that use the same folder, do not make the code of
+// an equal kernel again.
+TEST_F(ProgramCacheTest, ProgramsShareTheCodesOfKernels) {
+  for (const char* machine : {"x86-64-v3", "sm_90a"}) {
+    const Target target = *find_target(machine);
+    const auto compiled = [&](const std::string& name, const std::string& columns) {
+      return generated([&] {
+        DiskCache cache(settings());
+        const auto program =
+            cached_program(rows_and_columns(name, "24", columns), target, CompileOptions(), cache);
+        EXPECT_EQ(program->launches.size(), 2u);
+        EXPECT_EQ(program->artifacts.size(), 2u);
+        for (const Launch& launch : program->launches)
+          EXPECT_EQ(program->artifacts[launch.artifact].kernel, launch.name);
+      });
+    };
+    const Generated first = compiled("x", "100");
+    EXPECT_EQ(first.codes, 2) << machine;
+    // The names of everything in the shared kernel are others.
+    const Generated second = compiled("y", "101");
+    EXPECT_EQ(second.codes, 1) << machine;
+    EXPECT_EQ(2 * second.assembled, first.assembled) << machine;
+  }
+}
+
+// The keys of kernels say what decides their code, and nothing else.
+TEST_F(ProgramCacheTest, TheKeyOfAKernelIsOfItsCode) {
+  const Target target = *find_target("sm_90a");
+  const std::string base = kernel_code_key("a kernel", target, {}).text();
+  EXPECT_TRUE(is_kernel_code(base));
+  EXPECT_FALSE(is_kernel_code(program_key(example(), target, {}).text()));
+  const auto with = [&](auto&& change) {
+    CompileOptions changed;
+    change(changed);
+    return kernel_code_key("a kernel", target, changed).text();
+  };
+  EXPECT_EQ(with([](CompileOptions& o) { o.precision = Precision::Fast; }), base);
+  EXPECT_EQ(with([](CompileOptions& o) { o.fuse = false; }), base);
+  EXPECT_NE(with([](CompileOptions& o) { o.gpu_code = GpuCode::Nvrtc; }), base);
+  EXPECT_NE(with([](CompileOptions& o) { o.assemble = false; }), base);
+  EXPECT_NE(kernel_code_key("other", target, {}).text(), base);
+  EXPECT_NE(kernel_code_key("a kernel", *find_target("sm_80"), {}).text(), base);
+}
+
+TEST_F(ProgramCacheTest, SharedCodesRun) {
+  const Device device("cpu");
+  HostTensor x(DType::F32, {25, 80}), c(DType::F32, {77, 48});
+  for (int64_t i = 0; i < x.numel(); ++i) x.set_double(i, static_cast<double>(i % 7) - 3);
+  for (int64_t i = 0; i < c.numel(); ++i) c.set_double(i, static_cast<double>(i % 5));
+  const Graph graph = rows_and_columns("run", "25", "77");
+  const auto results = [&](const Program& program) {
+    return Executable::load(std::make_shared<const Program>(program), device)
+        .run({{Array::from_host(x, device), Array::from_host(c, device)}});
+  };
+  DiskCache cache(settings());
+  const auto alone = results(compile(graph, device.target()));
+  // The second finds all codes in memory.
+  for (int i = 0; i < 2; ++i) {
+    const auto shared = results(compile_sharing(graph, device.target(), {}, cache));
+    ASSERT_EQ(alone.size(), shared.size());
+    for (size_t k = 0; k < alone.size(); ++k)
+      EXPECT_TRUE(identical(alone[k].to_host(), shared[k].to_host()));
+  }
+  EXPECT_EQ(cache.stats().stored, 2u);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// cache.cpp — braze cache: shows the compiled programs that are kept, checks them, and explains why
-// a program was not found.
+// cache.cpp — braze cache: shows the compiled programs and kernels that are kept, checks them, and
+// explains why a program was not found.
 #include "tools/braze/cache.h"
 
 #include <fmt/format.h>
@@ -69,6 +69,11 @@ uint64_t bytes_of(const Files& files) {
   return bytes;
 }
 
+// Entries are programs and codes of kernels. Which of them it is stands in the file.
+std::string entries_text(size_t count) {
+  return fmt::format("{} {}", count, count == 1 ? "entry" : "entries");
+}
+
 double seconds_since(CacheClock::time_point used) {
   return std::chrono::duration<double>(CacheClock::now() - used).count();
 }
@@ -90,7 +95,7 @@ Exit stat(const Options& options) {
   if (options.json) {
     json::Members members = {{"folder", json::string(cache.settings.folder)},
                              {"state", json::string(cache.state)},
-                             {"programs", std::to_string(entries.size())},
+                             {"entries", std::to_string(entries.size())},
                              {"bytes", std::to_string(bytes_of(entries))},
                              {"max_bytes", std::to_string(cache.settings.max_bytes)},
                              {"unfinished", std::to_string(orphans)}};
@@ -106,7 +111,7 @@ Exit stat(const Options& options) {
   };
   line("folder", cache.settings.folder);
   line("state", cache.state);
-  line("programs", std::to_string(entries.size()));
+  line("entries", std::to_string(entries.size()));
   line("size", fmt::format("{} of {}", bytes_text(bytes_of(entries)),
                            bytes_text(cache.settings.max_bytes)));
   if (!entries.empty())
@@ -162,7 +167,7 @@ Exit verify(const Options& options) {
   const Files entries = cache.folder ? cache.folder->entries() : Files();
   std::vector<std::string> items;
   size_t faulty = 0, removed = 0, untrusted = 0;
-  std::map<std::string, size_t> signers;  // the number of programs that each has signed
+  std::map<std::string, size_t> signers;  // the number of entries that each has signed
   for (const CacheFolder::File& file : entries) {
     const CacheFolder::Reading reading = cache.folder->read(file.name);
     const std::string fault = any_fault_of(cache, reading, file.name);
@@ -192,17 +197,16 @@ Exit verify(const Options& options) {
   if (options.json) {
     json::Members signed_by;
     for (const auto& [key, count] : signers) signed_by.push_back({key, std::to_string(count)});
-    json::print({{"programs", std::to_string(entries.size())},
+    json::print({{"entries", std::to_string(entries.size())},
                  {"faulty", json::array(items)},
                  {"not_trusted", std::to_string(untrusted)},
                  {"signed_by", json::object(signed_by)}});
   } else {
-    fmt::print("{}, {} faulty\n", count_text(entries.size(), "program"), faulty);
+    fmt::print("{}, {} faulty\n", entries_text(entries.size()), faulty);
     if (untrusted > 0)
-      fmt::print("  signed by keys that are not trusted here: {}\n",
-                 count_text(untrusted, "program"));
+      fmt::print("  signed by keys that are not trusted here: {}\n", entries_text(untrusted));
     for (const auto& [key, count] : signers)
-      fmt::print("  signed by {}: {}\n", key, count_text(count, "program"));
+      fmt::print("  signed by {}: {}\n", key, entries_text(count));
   }
   return faulty == removed ? Exit::Ok : Exit::BadFile;
 }
@@ -276,14 +280,15 @@ struct Neighbour {
   }
 };
 
-// The entries whose keys are most similar to `key`, the most similar first.
+// The programs whose keys are most similar to `key`, the most similar first.
 std::vector<Neighbour> neighbours(const CacheView& cache, const std::string& key) {
   constexpr size_t kShown = 3;
   std::vector<Neighbour> found;
   for (const CacheFolder::File& file : cache.folder->entries()) {
     const CacheFolder::Reading reading = cache.folder->read(file.name);
     const EntryView entry = view_entry(reading, file.name, cache.settings.trusted);
-    if (entry.fault.empty()) found.push_back({file, differences(key, entry.key)});
+    if (entry.fault.empty() && !is_kernel_code(entry.key))
+      found.push_back({file, differences(key, entry.key)});
   }
   std::stable_sort(found.begin(), found.end(), [](const Neighbour& a, const Neighbour& b) {
     return std::pair(a.parts.size(), a.lines()) < std::pair(b.parts.size(), b.lines());
@@ -485,7 +490,7 @@ std::string summary(const CacheView& cache) {
   if (!cache.folder) return fmt::format("{} ({})", cache.settings.folder, cache.state);
   const Files entries = cache.folder->entries();
   return fmt::format("{}, {}, {}, {} of {}", cache.state, cache.settings.folder,
-                     count_text(entries.size(), "program"), bytes_text(bytes_of(entries)),
+                     entries_text(entries.size()), bytes_text(bytes_of(entries)),
                      bytes_text(cache.settings.max_bytes));
 }
 

@@ -205,7 +205,15 @@ void Translator::leave_region() {
 
 void Translator::run_region(const Region& region) {
   enter_region();
-  for (const Statement& statement : region.statements) emit(statement);
+  const std::span<const Statement> statements(region.statements);
+  for (size_t i = 0; i < statements.size();) {
+    const size_t chained = chain_length(statements.subspan(i));
+    if (chained > 1)
+      emit_chain(statements.subspan(i, chained));
+    else
+      emit(statements[i]);
+    i += chained;
+  }
   leave_region();
 }
 

@@ -7,8 +7,10 @@
 #include <llvm/IR/IntrinsicsNVPTX.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "compiler/codegen/llvm/translator_p.h"
+#include "ir/kernel/gpu_rules.h"
 #include "ir/support/text.h"
 
 namespace braze::codegen {
@@ -24,6 +26,23 @@ std::string word_list(size_t first, size_t words) {
 
 std::string vector_suffix(size_t words) {
   return words == 1 ? ".b32" : fmt::format(".v{}.b32", words);
+}
+
+// Appends a text with the same results. Its inputs become further inputs.
+void append(AsmText& whole, const AsmText& next) {
+  if (whole.text.empty()) return static_cast<void>(whole = next);
+  const size_t results = whole.results.size(), more = whole.inputs.size();
+  whole.text += "\n\t";
+  for (size_t i = 0; i < next.text.size();) {
+    whole.text += next.text[i];
+    if (next.text[i++] != '$') continue;
+    size_t hole = 0;
+    for (; i < next.text.size() && std::isdigit(static_cast<unsigned char>(next.text[i])); ++i)
+      hole = 10 * hole + static_cast<size_t>(next.text[i] - '0');
+    whole.text += std::to_string(hole < results ? hole : hole + more);
+  }
+  whole.inputs += next.inputs;
+  whole.ties.insert(whole.ties.end(), next.ties.begin(), next.ties.end());
 }
 
 }  // namespace
@@ -333,6 +352,55 @@ void Translator::emit_instruction(const InstructionOp& op, const Statement& s) {
       elements.push_back(from_register(out[next++], type_of(id)));
     bind(id, std::move(elements));
   }
+}
+
+// The number of statements, from the first on, that are products of one chain: each adds to the
+// accumulator of the one before it. 1 if the first is no such product. A chain is one piece of
+// assembly. If each product were its own, LLVM would take apart and put together all registers of
+// the accumulator between two of them, which took more time than the rest of a kernel.
+size_t Translator::chain_length(std::span<const Statement> statements) {
+  const auto product = [](const Statement& s) {
+    const auto* op = s.as<InstructionOp>();
+    return op && is_wgmma(op->instruction) ? op : nullptr;
+  };
+  if (!product(statements[0])) return 1;
+  size_t length = 1;
+  for (; length < statements.size(); ++length) {
+    const InstructionOp* next = product(statements[length]);
+    if (!next) break;
+    const auto* sum = std::get_if<ValueOperand>(&next->operands[2]);
+    if (!sum || sum->is_literal() || sum->value != statements[length - 1].results[0]) break;
+  }
+  return length;
+}
+
+void Translator::emit_chain(std::span<const Statement> chain) {
+  statement_ = &chain[0];
+  locate(chain[0]);
+  const ValueType& type = type_of(chain[0].results[0]);
+  const std::vector<AsmOperand> result = {
+      {static_cast<size_t>(type.count()), letter_of(type, chain[0])}};
+  AsmText whole;
+  std::vector<Value*> values;
+  for (const Statement& s : chain) {
+    const auto& op = *s.as<InstructionOp>();
+    const std::string_view letters = info(op.instruction).operands;
+    Registers inputs;
+    const bool continues = &s != &chain[0];
+    for (size_t i = 0; i < op.operands.size(); ++i) {
+      // The accumulator stays in the registers of the results, which the text names.
+      if (continues && i == 2)
+        inputs.add({.letter = result[0].letter}, {});
+      else
+        add_operand(letters[i], op.operands[i], inputs, s);
+    }
+    append(whole, asm_text(op, inputs.operands, result));
+    values.insert(values.end(), inputs.values.begin(), inputs.values.end());
+  }
+  const std::vector<Value*> out = inline_asm(whole, values);
+  std::vector<Value*> elements;
+  for (Value* element : out) elements.push_back(from_register(element, type));
+  for (const Statement& s : chain) bind(s.results[0], elements);
 }
 
 // A shuffle moves one register, so each element of an array has its own shuffle.

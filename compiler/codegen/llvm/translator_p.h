@@ -341,6 +341,8 @@ class Translator {
   // Instructions of a GPU.
   Value* of_block(Value* pointer, const Expr& rank, const Position& position);
   void emit_instruction(const InstructionOp& op, const Statement& s);
+  static size_t chain_length(std::span<const Statement> statements);
+  void emit_chain(std::span<const Statement> chain);
   void emit_by_element(const InstructionOp& op, const Statement& s);
   char letter_of(const ValueType& type, const Statement& s) const;
   void add_operand(char letter, const InstructionOperand& operand, Registers& out,
