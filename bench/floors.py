@@ -7,8 +7,8 @@
 
 It needs Python alone and the program `braze` in a folder (--bin; default: that of an unpacked bundle or of build/release), and for
 the peers torch with CUDA. Peers are library calls: scaled_dot_product_attention, forward and backward apart; cuBLAS; a copy. The
-table is written again after each measurement, so a run that is cut off leaves what it has. Parts: attention, backward, decode,
-products, mlp.
+table is written again after each measurement, so a run that is cut off leaves what it has. Parts: attention, backward (gradients
+alone), step (the result and the gradients), decode, products, mlp.
 
 The times of Braze are those of its kernels, one after the other, and a whole call with its wait beside them. Those of the peers are
 what a call adds to the time of the GPU when many follow one another.
@@ -23,7 +23,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
-PARTS = ("attention", "backward", "decode", "products", "mlp")
+PARTS = ("attention", "backward", "step", "decode", "products", "mlp")
 
 
 # --- Graphs ---------------------------------------------------------------------------------------
@@ -48,8 +48,8 @@ class Graph:
         return f"braze 1 graph\ngraph @floor({', '.join(self.inputs)}) {{\n" + "\n".join(self.lines) + f"\n  return {named}\n}}\n"
 
 
-def attention(batch, groups, heads, n, m, width, causal, backward=False):
-    """Of queries [batch, groups * heads, n, width] that share keys [batch, groups, m, width] in bf16: the result, or its gradients."""
+def attention(batch, groups, heads, n, m, width, causal, part="attention"):
+    """Of queries [batch, groups * heads, n, width] that share keys [batch, groups, m, width] in bf16: the result, its gradients, or both."""
     g = Graph()
     q, k, v = (g.input(name, f"bf16[{batch}, {count}, {rows}, {width}]")
                for name, count, rows in (("q", groups * heads, n), ("k", groups, m), ("v", groups, m)))
@@ -71,9 +71,12 @@ def attention(batch, groups, heads, n, m, width, causal, backward=False):
     total = spread(g.op(f"reduce sum {e} {{axes: [4]}} : f32{rows}"))
     p = g.op(f"div {e}, {total} : f32{pairs}")
     half = g.op(f"convert {p} : bf16{pairs}")
-    if not backward:
-        y = g.op(f"dot {half}, {v} {over_keys} : bf16{own}")
-        return g.text(y=g.op(f"reshape {y} : bf16[{batch}, {groups * heads}, {n}, {width}]"))
+    y = {}
+    if part != "backward":
+        mixed = g.op(f"dot {half}, {v} {over_keys} : bf16{own}")
+        y = {"y": g.op(f"reshape {mixed} : bf16[{batch}, {groups * heads}, {n}, {width}]")}
+    if part in ("attention", "decode"):
+        return g.text(**y)
     arriving = g.op(f"reshape {g.input('g', f'bf16[{batch}, {groups * heads}, {n}, {width}]')} : bf16{own}")
     of_p = g.op(f"dot {arriving}, {v} {over_width} : bf16{pairs}")
     dv = g.op(f"dot {half}, {arriving} {over_rows} : bf16[{batch}, {groups}, {m}, {width}]")
@@ -88,7 +91,7 @@ def attention(batch, groups, heads, n, m, width, causal, backward=False):
     of_scores = g.op(f"convert {g.op(f'mul {of_scores}, {scale} : f32{pairs}')} : bf16{pairs}")
     dq = g.op(f"dot {of_scores}, {k} {over_keys} : bf16{own}")
     dk = g.op(f"dot {of_scores}, {queries} {over_rows} : bf16[{batch}, {groups}, {m}, {width}]")
-    return g.text(dq=g.op(f"reshape {dq} : bf16[{batch}, {groups * heads}, {n}, {width}]"), dk=dk, dv=dv)
+    return g.text(**y, dq=g.op(f"reshape {dq} : bf16[{batch}, {groups * heads}, {n}, {width}]"), dk=dk, dv=dv)
 
 
 def product(m, k, n):
@@ -137,7 +140,7 @@ def run_peer(name, sizes, device):
             times.append(begin.elapsed_time(end) / 20e3)
         return sorted(times)[3]
 
-    if name in ("attention", "backward"):
+    if name in ("attention", "backward", "step"):
         batch, groups, heads, n, m, width, causal = sizes
         q, k, v = new(batch, groups * heads, n, width), new(batch, groups, m, width), new(batch, groups, m, width)
         forward = lambda: F.scaled_dot_product_attention(q, k, v, is_causal=bool(causal), enable_gqa=heads > 1)
@@ -145,6 +148,8 @@ def run_peer(name, sizes, device):
             return seconds(forward)
         inputs = [x.requires_grad_() for x in (q, k, v)]
         y, direction = forward(), new(batch, groups * heads, n, width)
+        if name == "step":
+            return seconds(lambda: torch.autograd.grad(forward(), inputs, direction))
         return seconds(lambda: torch.autograd.grad(y, inputs, direction, retain_graph=True))
     if name == "decode":  # a copy that reads and writes as many bytes as keys and values have
         batch, groups, _, _, m, width, _ = sizes
@@ -222,14 +227,16 @@ def work_of(part, small):
     """What is measured: its title, the name and the sizes for its peer, its graph, its floor."""
     out = []
     less = (lambda n: max(n // 64, 1)) if small else (lambda n: n)
-    if part in ("attention", "backward"):
+    if part in ("attention", "backward", "step"):
         shapes = [(4, 16, 4096, 128, 0.85, 0.6), (16, 16, 1024, 64, 0.75, None), (4, 8, 4096, 256, 0.75, None)]
-        for batch, heads, n, width, forward, backward in shapes[:1] if part == "backward" else shapes:
+        for batch, heads, n, width, forward, backward in shapes if part == "attention" else shapes[:1]:
             for causal in (0, 1):
                 sizes = (less(batch), less(heads), 1, less(n), less(n), width, causal)
                 what = f"{batch}x{heads}x{n}x{width}, {'causal' if causal else 'full'}"
-                out.append((f"attention {what}" if part == "attention" else f"gradients of attention {what}; SDPA's backward alone", part, sizes,
-                            attention(*sizes, backward=part == "backward"), forward if part == "attention" else backward))
+                title, floor = {"attention": (f"attention {what}", forward),
+                                "backward": (f"gradients of attention {what}; SDPA's backward alone", backward),
+                                "step": (f"attention {what} and its gradients; SDPA forward and backward", None)}[part]
+                out.append((title, part, sizes, attention(*sizes, part=part), floor))
     elif part == "decode":
         for batch, keys in ((1, 8192), (1, 65536), (4, 32768), (16, 8192), (16, 32768)):
             sizes = (less(batch), 8, 4, 1, less(keys), 128, 0)

@@ -24,6 +24,7 @@
 #include "compiler/passes/expand.h"
 #include "compiler/passes/flatten_updates.h"
 #include "compiler/passes/fold.h"
+#include "compiler/passes/interchange_sums.h"
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/pack_factors.h"
 #include "compiler/passes/share_divisors.h"
@@ -90,6 +91,11 @@ struct Pass {
 };
 
 constexpr Pass kPasses[] = {
+    // The first: the reference finds the same sums in the graph as it is written.
+    {.name = "interchange_sums",
+     .run = interchange_sums,
+     .purpose = "sums of a product's results become sums of a smaller product's",
+     .not_strict = true},
     {.name = "unscatter",
      .run = unscatter,
      .purpose = "a small scatter_add becomes a sum over its updates",

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <optional>
 
-#include "compiler/passes/match.h"
 #include "ir/graph/build.h"
 #include "ir/graph/rewrite.h"
+#include "ir/graph/splat.h"
 
 namespace braze {
 

@@ -4,11 +4,11 @@
 #include <map>
 
 #include "compiler/passes/expand.h"
-#include "compiler/passes/match.h"
 #include "ir/graph/along.h"
 #include "ir/graph/build.h"
 #include "ir/graph/loop_form.h"
 #include "ir/graph/rewrite.h"
+#include "ir/graph/splat.h"
 #include "ir/ops/exchange.h"
 #include "ir/support/text.h"
 

@@ -4,10 +4,10 @@
 #include <optional>
 #include <vector>
 
-#include "compiler/passes/match.h"
 #include "ir/graph/build.h"
 #include "ir/graph/coarse.h"
 #include "ir/graph/rewrite.h"
+#include "ir/graph/splat.h"
 
 namespace braze {
 

@@ -4,9 +4,9 @@
 #include <numeric>
 #include <optional>
 
-#include "compiler/passes/match.h"
 #include "ir/graph/build.h"
 #include "ir/graph/rewrite.h"
+#include "ir/graph/splat.h"
 
 namespace braze {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
-#include "compiler/passes/match.h"
 #include "compiler/passes/moved_axes.h"
 #include "ir/graph/build.h"
 #include "ir/graph/rewrite.h"
+#include "ir/graph/splat.h"
 
 namespace braze {
 

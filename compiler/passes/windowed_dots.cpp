@@ -4,12 +4,12 @@
 #include <array>
 #include <numeric>
 
-#include "compiler/passes/match.h"
 #include "compiler/passes/moved_axes.h"
 #include "compiler/passes/split_gaps.h"
 #include "ir/graph/build.h"
 #include "ir/graph/reference.h"
 #include "ir/graph/rewrite.h"
+#include "ir/graph/splat.h"
 
 namespace braze {
 

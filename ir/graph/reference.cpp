@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <unordered_map>
 
 #include "ir/graph/axes.h"
 #include "ir/graph/coarse.h"
@@ -524,6 +526,42 @@ Bounded bounded(const Value& x) {
   return result;
 }
 
+// A graph with other forms of some of its sums behind it.
+struct Alternatives {
+  Graph graph;
+  std::unordered_map<uint32_t, std::vector<NodeId>> by_sum;
+
+  Alternatives(const Graph& source, std::span<const Interchange> forms) : graph(source) {
+    std::vector<GraphOutput> outputs = source.outputs();
+    for (const Interchange& form : forms) {
+      const NodeId other = interchanged(graph, source, form, std::identity());
+      by_sum[form.sum.index].push_back(other);
+      outputs.push_back({other, {}, {}});
+    }
+    graph.set_outputs(std::move(outputs));
+  }
+
+  std::span<const NodeId> of(NodeId sum) const {
+    const auto found = by_sum.find(sum.index);
+    return found == by_sum.end() ? std::span<const NodeId>() : found->second;
+  }
+};
+
+// Permits also what `other` permits.
+void widen(Value& value, const Value& other) {
+  for (size_t i = 0; i < value.elements.size(); ++i) {
+    Uncertain& x = value.elements[i];
+    const Uncertain& y = other.elements[i];
+    const bool same =
+        x.known && y.known && (x.bits == y.bits || (std::isnan(x.value) && std::isnan(y.value)));
+    if (same) continue;
+    const bool bounded = std::isfinite(x.low) && std::isfinite(x.high) && std::isfinite(y.low) &&
+                         std::isfinite(y.high);
+    x = bounded ? Uncertain::between(x.value, std::min(x.low, y.low), std::max(x.high, y.high))
+                : Uncertain::anything(x.value);
+  }
+}
+
 }  // namespace
 
 std::vector<bool> relaxed_nodes(const Graph& graph, Precision precision) {
@@ -536,10 +574,12 @@ std::vector<bool> relaxed_nodes(const Graph& graph, Precision precision) {
 }
 
 Leeways leeways(const Graph& graph, Precision precision) {
-  const bool strict = precision == Precision::Strict;
-  return {relaxed_nodes(graph, precision),
-          strict ? std::vector<bool>(graph.size()) : coarse_nodes(graph),
-          {}};
+  if (precision == Precision::Strict)
+    return {relaxed_nodes(graph, precision), std::vector<bool>(graph.size()), {}};
+  Leeways all{relaxed_nodes(graph, precision), coarse_nodes(graph), {}};
+  for (Interchange& form : find_interchanges(graph, precision))
+    if (form.verdict == &interchanges::kInterchanged) all.interchanges.push_back(std::move(form));
+  return all;
 }
 
 std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs,
@@ -553,22 +593,40 @@ std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> i
 std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs,
                                const Leeways& leeways) {
   const Sizes sizes = check_inputs(graph, inputs);
-  std::vector<uint32_t> uses = count_uses(graph);
-  std::vector<Value> values(graph.size());
-  for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].index] = exactly(inputs[i]);
-
-  for (size_t i = 0; i < graph.size(); ++i) {
-    const Node& node = graph[NodeId(i)];
-    if (!uses[i] || node.as<InputOp>()) continue;
-    std::vector<const Value*> operands;
-    for (NodeId operand : node.operands) operands.push_back(&values[operand.index]);
-    const bool by_nccl = !leeways.by_nccl.empty() && leeways.by_nccl[i];
-    values[i] =
-        ReferenceEvaluator(node, operands, sizes, {leeways.relaxed[i], leeways.coarse[i], by_nccl})
-            .run();
-    for (NodeId operand : node.operands)
-      if (--uses[operand.index] == 0) values[operand.index] = {};  // after its last use
+  const Alternatives alternatives(graph, leeways.interchanges);
+  const Graph& all = alternatives.graph;
+  std::vector<uint32_t> uses = count_uses(all);
+  std::vector<Value> values(all.size());
+  std::vector<bool> done(all.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    values[graph.inputs()[i].index] = exactly(inputs[i]);
+    done[graph.inputs()[i].index] = true;
   }
+
+  const std::function<void(NodeId)> compute = [&](NodeId id) {
+    if (done[id.index]) return;
+    done[id.index] = true;
+    const Node& node = all[id];
+    std::vector<const Value*> operands;
+    for (const NodeId operand : node.operands) {
+      compute(operand);
+      operands.push_back(&values[operand.index]);
+    }
+    const bool written = id.index < graph.size();
+    const bool by_nccl = written && !leeways.by_nccl.empty() && leeways.by_nccl[id.index];
+    const Leeway leeway{!written || leeways.relaxed[id.index], written && leeways.coarse[id.index],
+                        by_nccl};
+    Value value = ReferenceEvaluator(node, operands, sizes, leeway).run();
+    for (const NodeId other : alternatives.of(id)) {
+      compute(other);
+      widen(value, values[other.index]);
+    }
+    values[id.index] = std::move(value);
+    for (const NodeId operand : node.operands)
+      if (--uses[operand.index] == 0) values[operand.index] = {};  // after its last use
+  };
+  for (size_t i = 0; i < graph.size(); ++i)
+    if (uses[i]) compute(NodeId(i));
 
   std::vector<Bounded> outputs;
   for (const GraphOutput& output : graph.outputs())

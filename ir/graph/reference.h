@@ -7,7 +7,8 @@
 // through roundings to 16 bits (coarse.h). Integers and bools, and the floats from which they are
 // made, may not, whatever uses them. Where windows of such a float show a zero outside of it, that
 // zero may have been multiplied: if the float has an infinity or NaN somewhere, it can be anything.
-// Sums and contractions accumulate in f32 (those of f64 in f64), in any order.
+// Sums and contractions accumulate in f32 (those of f64 in f64), in any order. A sum of results of
+// a contraction may be made from those of another one (interchange.h).
 //
 // The reference carries the consequences through the graph. A float is a value in f64 with an
 // interval around it. Everything else is known or unknown: if a comparison or conversion depends on
@@ -20,6 +21,7 @@
 
 #include "braze/precision.h"
 #include "ir/graph/graph.h"
+#include "ir/graph/interchange.h"
 #include "ir/values/compare.h"
 
 namespace braze {
@@ -42,6 +44,7 @@ struct Leeways {
   std::vector<bool> relaxed;  ///< it may be rounded elsewhere (relaxed_nodes)
   std::vector<bool> coarse;   ///< its rows may be computed coarsely (coarse.h)
   std::vector<bool> by_nccl;  ///< NCCL makes it (see `reference`); empty if no node is so
+  std::vector<Interchange> interchanges = {};  ///< of sums that may be made in this form, too
 };
 Leeways leeways(const Graph& graph, Precision precision = Precision::Standard);
 

@@ -15,6 +15,7 @@
 #include "compiler/passes/expand.h"
 #include "compiler/passes/flatten_updates.h"
 #include "compiler/passes/fold.h"
+#include "compiler/passes/interchange_sums.h"
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/pack_factors.h"
 #include "compiler/passes/prepare.h"
@@ -30,6 +31,7 @@
 #include "ir/code/static_loops.h"
 #include "ir/code/text.h"
 #include "ir/graph/constant_text.h"
+#include "ir/graph/interchange.h"
 #include "ir/graph/interpret.h"
 #include "ir/graph/rewrite.h"
 #include "ir/graph/text.h"
@@ -102,6 +104,16 @@ std::string graph_reasons(std::string_view text, std::string_view file_name) {
   return join(partition(forms, target).edges, "\n", [&](const EdgeReason& edge) {
     return fmt::format("{} -> {}: {}", printer.value(edge.producer), printer.value(edge.consumer),
                        edge.code->name);
+  });
+}
+
+// Whether sums of products are interchanged, or why not.
+std::string sums_of_products(std::string_view text, std::string_view file_name) {
+  const Graph graph = parse_graph(text, file_name);
+  const GraphPrinter printer(graph);
+  return join(find_interchanges(graph), "\n", [&](const Interchange& form) {
+    return fmt::format("{} of {}: {}", printer.value(form.sum), printer.value(form.product),
+                       form.verdict->name);
   });
 }
 
@@ -361,6 +373,8 @@ constexpr Function kFunctions[] = {
     {"flatten_updates", run_pass<flattened>},
     {"fold", run_pass<fold>},
     {"hopper", trees_for_hopper},
+    {"interchange_sums", run_pass<interchange_sums>},
+    {"interchanges", sums_of_products},
     {"loops", first_loops},
     {"lower", lowered},
     {"narrow_dots", run_pass<narrow_dots>},

@@ -4,6 +4,8 @@
 #include <optional>
 #include <set>
 
+#include "ir/graph/interchange.h"
+#include "ir/graph/text.h"
 #include "ir/ops/exchange.h"
 #include "ir/program/exchanges.h"
 #include "ir/program/text.h"
@@ -107,10 +109,38 @@ void print_launch(const Program& program, const Launch& launch) {
   for (const std::string& op : op_texts(program, launch)) fmt::print("    {}\n", op);
 }
 
-void print_edges(const std::vector<Edge>& edges) {
+// A sum of results of a product, and whether it is made from another product.
+struct SumOfProduct {
+  std::string sum, product, other;
+  std::string where;  // the line of the sum
+  const Code* reason;
+};
+
+std::vector<SumOfProduct> sums_of(const Graph& graph, Precision precision) {
+  if (precision == Precision::Strict) return {};
+  const GraphPrinter printer(graph);
+  std::vector<SumOfProduct> out;
+  for (const Interchange& form : find_interchanges(graph, precision)) {
+    const bool made = form.verdict == &interchanges::kInterchanged;
+    out.push_back({printer.value(form.sum), printer.value(form.product),
+                   made ? printer.value(form.other) : "", graph[form.sum].location.to_string(),
+                   form.verdict});
+  }
+  return out;
+}
+
+void print_decisions(const std::vector<SumOfProduct>& sums, const std::vector<Edge>& edges) {
   if (edges.empty()) return;
   std::vector<std::vector<std::string>> rows;
   std::set<std::pair<std::string_view, std::string_view>> legend;
+  for (const SumOfProduct& sum : sums) {
+    rows.push_back({sum.sum, "of", sum.product, std::string(sum.reason->name),
+                    sum.other.empty() ? "" : "with " + sum.other,
+                    sum.where.empty() ? "" : "at " + sum.where});
+    legend.emplace(sum.reason->name, sum.reason->summary);
+  }
+  if (!rows.empty()) fmt::print("\nsums of products\n{}", table(rows));
+  rows.clear();
   for (const Edge& edge : edges) {
     rows.push_back({edge.producer, "->", edge.consumer, std::string(edge.reason->name), edge.costs,
                     edge.where.empty() ? "" : "at " + edge.where});
@@ -161,6 +191,14 @@ std::string edge_json(const Edge& edge) {
                        {"costs", json::string(edge.costs)}});
 }
 
+std::string sum_json(const SumOfProduct& sum) {
+  return json::object({{"sum", json::string(sum.sum)},
+                       {"product", json::string(sum.product)},
+                       {"other", json::string(sum.other)},
+                       {"at", json::string(sum.where)},
+                       {"reason", json::string(std::string(sum.reason->name))}});
+}
+
 std::string collective_json(const InsertedCollective& inserted, const Target& target) {
   const double most = static_cast<double>(inserted.bytes.range().max);
   return json::object({{"kind", json::string(std::string(name(inserted.op.kind)))},
@@ -172,9 +210,11 @@ std::string collective_json(const InsertedCollective& inserted, const Target& ta
                        {"value", json::string(inserted.value)}});
 }
 
-void print_json(const Program& program, const std::vector<Edge>& edges,
+void print_json(const Program& program, const std::vector<SumOfProduct>& sums,
+                const std::vector<Edge>& edges,
                 const std::optional<std::vector<InsertedCollective>>& inserted) {
-  std::vector<std::string> launches, reasons;
+  std::vector<std::string> launches, decided, reasons;
+  for (const SumOfProduct& sum : sums) decided.push_back(sum_json(sum));
   for (const Launch& launch : program.launches) launches.push_back(launch_json(program, launch));
   for (const Edge& edge : edges) reasons.push_back(edge_json(edge));
   json::Members members = {{"program", json::string(program.name)},
@@ -183,6 +223,7 @@ void print_json(const Program& program, const std::vector<Edge>& edges,
                            {"ops", std::to_string(program.ops_before_fusion)},
                            {"codes", std::to_string(program.artifacts.size())},
                            {"kernels", json::array(launches)},
+                           {"sums", json::array(decided)},
                            {"edges", json::array(reasons)}};
   if (inserted) {
     std::vector<std::string> collectives;
@@ -266,9 +307,13 @@ Exit explain(const Options& options) {
   }
   const Program& program = found.program;
   std::vector<Edge>& edges = found.edges;
-  if (!options.edge.empty()) edges = only(edges, options.edge);
+  std::vector<SumOfProduct> sums = sums_of(graph, options.compile.options().precision);
+  if (!options.edge.empty()) {
+    edges = only(edges, options.edge);
+    sums.clear();
+  }
   if (options.json) {
-    print_json(program, edges, inserted);
+    print_json(program, sums, edges, inserted);
     return Exit::Ok;
   }
   if (options.edge.empty()) {
@@ -277,7 +322,7 @@ Exit explain(const Options& options) {
     if (!why.empty()) fmt::print("\n{}", why);
     for (const Launch& launch : program.launches) print_launch(program, launch);
   }
-  print_edges(edges);
+  print_decisions(sums, edges);
   return Exit::Ok;
 }
 

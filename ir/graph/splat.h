@@ -1,4 +1,4 @@
-// match.h — patterns that the rules of several passes look for.
+// splat.h — constants whose elements are all equal.
 #pragma once
 
 #include <optional>
