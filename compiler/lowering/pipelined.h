@@ -276,6 +276,7 @@ class PipelinedLowering : public ProgramLowering {
   std::vector<std::pair<MemoryId, int64_t>> plain_barriers_;
   // The number of reductions over the cluster that the current role has done; null if it has none.
   ValueOperand meetings_;
+  int64_t meeting_slots_ = 0;  // of buffers and mbarriers for reductions over the cluster
   MemoryId meeting_barriers_;
   BarrierState state_;
   // The put whose copies are being lowered.
