@@ -75,6 +75,8 @@ Cut cut_of(const Graph& graph, const std::vector<NodeId>& operands, const DotOp&
         return is_made_by_reductions(graph, factor);
       }))
     return {};
+  // The blocks of a cluster share the depth of products with few rows.
+  if (target.asynchronous_dots && matrices == 1 && rows <= kFewProductRows) return {};
   const auto tiles = [](int64_t extent) { return (extent + kTile - 1) / kTile; };
   const int64_t all = matrices * tiles(rows) * tiles(columns);
   const int64_t most = std::min(target.cores / all, terms / kLeastSum);
