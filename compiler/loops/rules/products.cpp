@@ -404,7 +404,7 @@ double seconds_of(const LoopTree& tree, const Products& products, const Factors&
   constexpr double kLeftFactor = 32;
   // Of the rates of memory and of the cache that all share; a multiprocessor can draw several times
   // its part of the first.
-  constexpr double kMemory = 0.85, kCache = 1.3, kDrawn = 2;
+  constexpr double kMemory = 0.85, kCache = 2, kDrawn = 2;
   constexpr double kMeeting = 1e-6;  // of the blocks of a cluster
   // The share of what takes less time that is not hidden by what takes most.
   constexpr double kBeside = 0.1;
@@ -440,7 +440,8 @@ std::variant<Products, Refusal> exchanged(const LoopTree& tree, const Products& 
   if (products.row_axes.size() != 1) return no_rule("the rows are composed of several axes");
   const auto rows = tree.axes[products.rows].extent.as_constant();
   const auto count = static_cast<int64_t>(products.dots.size());
-  if (!rows || ceil_divide(*rows, kColumnMultiple) * kColumnMultiple * count > kMostColumns)
+  if (!rows || *rows > kFewProductRows ||
+      ceil_divide(*rows, kColumnMultiple) * kColumnMultiple * count > kMostColumns)
     return no_rule("the rows do not fit into one tile");
   Products out = products;
   std::swap(out.rows, out.columns);
@@ -457,9 +458,12 @@ std::optional<std::pair<double, Tiling>> choose_exchanged(const LoopTree& tree,
   constexpr int64_t kLeastTurns = 8;  // of each block
   if (operations_after(tree) > kMostUnrolled && planned_extent(tree, products.columns) > kSlab)
     return std::nullopt;
+  const int64_t most_ranks = planned_extent(tree, products.columns) <= kFewClusterRows
+                                 ? std::min<int64_t>(kClusterParts, target.cluster_blocks)
+                                 : 1;
   std::optional<std::pair<double, Tiling>> best;
   for (const int64_t groups : {kGroups, int64_t{1}})
-    for (int64_t ranks = 1; ranks <= target.cluster_blocks; ranks *= 2) {
+    for (int64_t ranks = 1; ranks <= most_ranks; ranks *= 2) {
       Tiling tiling{.rows = groups * kGroupRows, .ranks = ranks};
       tiling.columns =
           ceil_divide(planned_extent(tree, products.columns), kColumnMultiple) * kColumnMultiple;
