@@ -11,14 +11,14 @@ namespace {
 constexpr int64_t kVectorBytes = 16;
 const ValueType kI32{DType::I32, 1, {}};
 
-// The number of reductions over the cluster in a region. Those of loops count twice.
-int64_t count_meetings(const Region& region) {
+// The number of reductions over the cluster in a region, or in its loops only.
+int64_t count_meetings(const Region& region, bool in_loops = false) {
   int64_t out = 0;
   for (const Statement& s : region.statements) {
     const auto* fold = s.as<FoldOp>();
-    out += fold && fold->cluster;
+    out += !in_loops && fold && fold->cluster;
     for (const Region* inner : regions_of(s))
-      out += (s.as<ForOp>() ? 2 : 1) * count_meetings(*inner);
+      out += count_meetings(*inner, in_loops && !s.as<ForOp>());
   }
   return out;
 }
@@ -27,20 +27,24 @@ int64_t count_meetings(const Region& region) {
 
 bool PipelinedLowering::has_meeting(const Region& region) { return count_meetings(region) > 0; }
 
-// Begins to count the reductions over the cluster. Loops and branches carry this number, unless
-// there is only one reduction.
+// Prepares the mbarriers of the reductions over the cluster. If loops contain some, all reductions
+// are counted, and loops and branches carry their number.
 void PipelinedLowering::begin_meetings(const Region& role) {
   meetings_ = {};
-  const int64_t count = count_meetings(role);
-  if (count == 0) return;
-  meeting_slots_ = count == 1 ? 1 : 2;
-  if (count > 1) meetings_ = builder_.constant(kI32, 0);
+  meeting_ = 0;
+  meeting_slots_ = count_meetings(role);
+  if (meeting_slots_ == 0) return;
+  if (count_meetings(role, /*in_loops=*/true) > 0) {
+    meetings_ = builder_.constant(kI32, 0);
+    meeting_slots_ = 2;
+  }
   meeting_barriers_ = mbarriers("meeting", meeting_slots_ * role_.op->copies);
   plain_barriers_.emplace_back(meeting_barriers_, meeting_slots_ * role_.op->copies);
 }
 
-// If there are several, two buffers and mbarriers alternate. A block at reduction n + 1 knows that
-// all blocks have read the values of reduction n - 1.
+// A reduction that runs once has a buffer and an mbarrier of its own. If reductions are counted,
+// two of each alternate: a block at reduction n + 1 knows that all blocks have read the values of
+// reduction n - 1.
 void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
   const ValueId tile = op.operand.value;
   const auto axes = axes_of(tile);
@@ -56,11 +60,14 @@ void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
   const auto [thread, threads] = number_among(digits);
   const int64_t count = type.count(), part = count * threads;
   const auto bytes = static_cast<int64_t>(size_of(type.dtype));
-  const MemoryId parts = shared("parts", type.dtype,
-                                role_.op->copies * meeting_slots_ * blocks * part, 128, exchanges_);
-  const Expr number = meetings_.value ? value_symbol(kernel_, meetings_.value) : Expr(0);
-  const Expr turn = role_.copy * Expr(meeting_slots_) + mod(number, meeting_slots_);
-  const Place barrier{meeting_barriers_, turn};
+  const bool counted = static_cast<bool>(meetings_.value);
+  const int64_t slots = counted ? 2 : 1;
+  const MemoryId parts =
+      shared("parts", type.dtype, role_.op->copies * slots * blocks * part, 128, exchanges_);
+  const Expr number = counted ? value_symbol(kernel_, meetings_.value) : Expr(meeting_++);
+  const Expr turn = role_.copy * Expr(slots) + mod(number, slots);
+  const Place barrier{meeting_barriers_,
+                      role_.copy * Expr(meeting_slots_) + mod(number, meeting_slots_)};
   int64_t together = kVectorBytes / bytes;
   while (count % together != 0) together /= 2;
   // The vectors of neighbouring threads lie side by side, in different banks.
@@ -99,7 +106,8 @@ void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
     send_all();
   else
     builder_.if_then(senders, send_all);
-  builder_.instruction(Instruction::mbarrier_wait, {barrier, mod(floordiv(number, 2), 2)});
+  builder_.instruction(Instruction::mbarrier_wait,
+                       {barrier, mod(floordiv(number, meeting_slots_), 2)});
 
   const auto lanes = static_cast<int32_t>(together);
   const Expr from = at(position_symbol('e', 0, blocks), position_symbol('e', 1, count / together));
@@ -110,7 +118,7 @@ void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
   const ValueOperand all = builder_.regroup(loaded, {type.dtype, 1, {blocks, count}});
   const ValueOperand folded = builder_.fold(op.monoid, all, {0});
   set(s.results[0], reshaped(folded, type.extents), axes);
-  if (!meetings_.value) return;
+  if (!counted) return;
   copy_barrier();
   meetings_ = row(ElementwiseOp::add, {meetings_, builder_.constant(kI32, 1)});
 }
