@@ -116,13 +116,14 @@ double bytes_of(const LoopTensor& tensor) {
   return most(tensor.type.shape.numel()) * static_cast<double>(size_of(tensor.type.dtype));
 }
 
+// The number of blocks: the turns of the loop on grid, times those of a loop on rank.
 double instances_of(const LoopTree& tree, const LoopRegion& phase) {
   const auto* only = phase.size() == 1 ? std::get_if<Box<Loop>>(&phase[0]) : nullptr;
-  double out = 1;
-  if (only && (*only)->on == Machine::Grid)
-    for (const LoopLevel& level : (*only)->levels)
-      out *= std::ceil(static_cast<double>(planned_extent(tree, level.axis)) /
-                       static_cast<double>(level.turn));
+  if (!only || ((*only)->on != Machine::Grid && (*only)->on != Machine::Rank)) return 1;
+  double out = (*only)->on == Machine::Grid ? instances_of(tree, (*only)->body) : 1;
+  for (const LoopLevel& level : (*only)->levels)
+    out *= std::ceil(static_cast<double>(planned_extent(tree, level.axis)) /
+                     static_cast<double>(level.turn));
   return out;
 }
 

@@ -53,6 +53,7 @@ void TreeEmitter::phase(const LoopRegion& items) {
   plan_kept(items);
   const auto* only = items.size() == 1 ? std::get_if<Box<Loop>>(&items[0]) : nullptr;
   grid_ = only && (*only)->on == Machine::Grid ? &**only : nullptr;
+  ranks_ = ranks_of(grid_);
   persistent_ = 0;
   Phase phase;
   builder_.enter(phase.body);
@@ -93,6 +94,11 @@ void TreeEmitter::phase(const LoopRegion& items) {
     for (Expr& turns : grid_turns_) turns = builder_.let("turns", turns);
     tiles_ = builder_.let("tiles", tiles_);
   }
+  if (ranks_) {
+    phase.cluster = builder_.fresh_name("b");
+    phase.cluster_size = extent_of(ranks_->levels[0].axis, axes_);
+    rank_ = grid_symbol(phase.cluster, phase.cluster_size);
+  }
   const LoopRegion& body = grid_ ? grid_->body : items;
   if (tree_.roles) {
     plan_pipes(body, grid_ ? std::max<int64_t>(grid_->ring, 1) : 1, /*in_grid=*/true);
@@ -106,6 +112,19 @@ void TreeEmitter::phase(const LoopRegion& items) {
   }
   builder_.leave();
   code_.phases.push_back(std::move(phase));
+}
+
+// The loop over the blocks of a cluster. The loop on grid contains nothing else.
+const Loop* TreeEmitter::ranks_of(const Loop* grid) const {
+  const auto* only =
+      grid && grid->body.size() == 1 ? std::get_if<Box<Loop>>(&grid->body[0]) : nullptr;
+  if (!only || (*only)->on != Machine::Rank) return nullptr;
+  const Loop& loop = **only;
+  if (!tree_.roles || loop.levels.size() != 1 || loop.levels[0].turn != 1 ||
+      !tree_.axes[loop.levels[0].axis].extent.as_constant())
+    refuse(loop.location,
+           "a loop on rank must run over single turns of one axis, in a tree with roles");
+  return &loop;
 }
 
 namespace {
@@ -126,9 +145,10 @@ void TreeEmitter::roles() {
                   for (const Loop* loop : around)
                     if (loop->on == Machine::Group) group_ = loop;
                 });
-  if (!grid_ || !group_ || group_->levels.size() != 1)
+  if (!grid_ || (group_ && group_->levels.size() != 1))
     refuse(grid_ ? grid_->location : SourceLocation(),
-           "a tree with roles must be a loop on grid with one loop on group inside, over one axis");
+           "a tree with roles must be a loop on grid, and a loop on group inside must run over one "
+           "axis");
   const auto role = [&](std::string_view name, Part part, int64_t copies, int64_t registers) {
     CopiesOp op{.name = std::string(name), .copies = copies, .warps = 4, .registers = registers};
     if (copies > 1) {
@@ -149,20 +169,24 @@ void TreeEmitter::roles() {
     op.body = std::move(body);
     builder_.append(std::move(op), {});
   };
-  const LoopLevel level = group_->levels[0];
-  int64_t outer = extent_of(level.axis, axes_);
-  for (const LoopLevel& of_grid : grid_->levels)
-    if (of_grid.axis == level.axis) outer = of_grid.turn;
-  if (outer < level.turn)
-    refuse(group_->location,
-           "the turns of the loop on group must be parts of the turns of the loop on grid");
+  int64_t groups = 1;
+  if (group_) {
+    const LoopLevel level = group_->levels[0];
+    int64_t outer = extent_of(level.axis, axes_);
+    for (const LoopLevel& of_grid : grid_->levels)
+      if (of_grid.axis == level.axis) outer = of_grid.turn;
+    if (outer < level.turn)
+      refuse(group_->location,
+             "the turns of the loop on group must be parts of the turns of the loop on grid");
+    groups = outer / level.turn;
+  }
   if (takes_turns(grid_->body)) {
     token_ = TokenId(code_.tokens.size());
-    code_.tokens.push_back({builder_.fresh_name("turn"), outer / level.turn, "mma", 0});
+    code_.tokens.push_back({builder_.fresh_name("turn"), groups, "mma", 0});
     builder_.append(TurnsOp{token_}, {});
   }
   role("load", Part::Stages, 1, tree_.roles->stages);
-  role("mma", Part::Rest, outer / level.turn, tree_.roles->rest);
+  role("mma", Part::Rest, groups, tree_.roles->rest);
 }
 
 // Makes the work of one instance: all its turns of the loop on grid.
@@ -452,8 +476,11 @@ void TreeEmitter::loop(const Loop& loop) {
     group(loop);
   else if (loop.on == Machine::None)
     stream(loop);
+  else if (&loop == ranks_)
+    in_turn(loop.levels[0], rank_, /*shared=*/true, [&] { region(loop.body); });
   else
-    refuse(loop.location, "a loop on rank or member has no emission here");
+    refuse(loop.location,
+           "a loop on rank must be alone in the loop on grid, and one on member has no emission");
 }
 
 void TreeEmitter::group(const Loop& loop) {
@@ -993,6 +1020,10 @@ void TreeEmitter::end_state(const LoopTask& task) {
     drop(tile, axes);
   }
   if (task.rescale && !task.shifts) state = last_rescale(task, state, tile);
+  // All blocks of the cluster get the sum of what they have, in the order of their ranks.
+  if (task.combine == Combine::Rank)
+    state = builder_.append(FoldOp{.monoid = Monoid::Sum, .operand = state, .cluster = true},
+                            {code_[state].type}, "sum")[0];
   // The sums of a matrix unit are rounded later, in the parts in which they are read.
   const bool later = is_asynchronous(task);
   define(task, later ? state : rounded(state, tree_.values[task.target].dtype), tile);

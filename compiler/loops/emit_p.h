@@ -132,6 +132,7 @@ class TreeEmitter {
   // --- The walk (emit.cpp)
   void declare_parameters();
   void phase(const LoopRegion& region);
+  const Loop* ranks_of(const Loop* grid) const;
   void roles();
   void instance();
   void deal(const Expr& number);
@@ -196,6 +197,7 @@ class TreeEmitter {
     TaskTile tile;
   };
   void stores(std::span<const LoopItem> run);
+  void stores_here(std::span<const LoopItem> run);
   bool share_memory(std::span<const LoopItem> run) const;
   void store(const Stored& stored);
   bool ends_with_tiles(size_t axis) const;
@@ -401,6 +403,8 @@ class TreeEmitter {
   bool by_level_ = false;         // whether each level of the loop on grid is an axis of the grid
   Expr block_, tiles_;            // the grid's symbol, and its number of turns
   int64_t persistent_ = 0;
+  const Loop* ranks_ = nullptr;  // the loop over the blocks of a cluster
+  Expr rank_;                    // the rank of the present block
   const Loop* group_ = nullptr;
   Expr copy_;              // the index of the present copy of a role, which is a group
   AxesNow axes_, shared_;  // where axes stand; `shared_` ignores loops on group

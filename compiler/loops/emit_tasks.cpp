@@ -597,7 +597,11 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
 // --- Tasks --------------------------------------------------------------------------------------
 
 void TreeEmitter::task(const LoopTask& task) {
-  if (task.combine != Combine::None) refuse(task.location, "combined tasks cannot be emitted yet");
+  const bool by_rank =
+      task.combine == Combine::Rank && is_asynchronous(task) && !task.rescale.has_value();
+  if (task.combine != Combine::None && !by_rank)
+    refuse(task.location,
+           "of combined tasks, only sums of asynchronous dots over ranks can be emitted yet");
   if (const auto state = states_.find(task.target); state != states_.end()) {
     before_[task.target] = state->second;
     if (task.rescale) rescale(task);
@@ -983,6 +987,19 @@ void TreeEmitter::buffered_stage(const LoopTask& task) {
 // Makes stores that stand side by side. If one may overwrite what another reads, all values are
 // computed before the first is stored: an output may take over the memory of an input.
 void TreeEmitter::stores(std::span<const LoopItem> run) {
+  if (!ranks_) return stores_here(run);
+  // What blocks of a cluster have combined, all of them have, and the first block stores it.
+  const auto apart = std::ranges::count_if(run, [&](const LoopItem& item) {
+    return contains(axes_of(std::get<LoopTask>(item)), ranks_->levels[0].axis);
+  });
+  if (apart == std::ssize(run)) return stores_here(run);
+  if (apart > 0)
+    refuse(std::get<LoopTask>(run.front()).location,
+           "stores side by side must all differ along the ranks of a cluster, or none of them");
+  builder_.if_then({{rank_, IndexComparison::Kind::Eq, 0}}, [&] { stores_here(run); });
+}
+
+void TreeEmitter::stores_here(std::span<const LoopItem> run) {
   const bool together = part_ == Part::All || share_memory(run);
   std::vector<Stored> values;
   for (const LoopItem& item : run) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "ir/graph/interpret.h"
 #include "ir/ops/machine_semantics.h"
@@ -51,7 +53,7 @@ class TreeInterpreter {
   }
 
   void run() {
-    for (const LoopRegion& phase : tree_.phases) run(phase, 0, phase.size());
+    for (const LoopRegion& phase : tree_.phases) run(phase);
   }
 
  private:
@@ -67,9 +69,24 @@ class TreeInterpreter {
     std::optional<uint64_t> none;    // the result of a reduction without terms
   };
 
+  // Statements up to this item run first, for all parts. Those after it run when the parts are one.
+  struct Combining {
+    const LoopItem* item;
+    bool is_over;
+  };
+
   // --- Loops --------------------------------------------------------------------------------
 
-  void run(const LoopRegion& region, size_t first, size_t last) {
+  void run(const LoopRegion& region) {
+    size_t first = 0, last = region.size();
+    for (size_t i = 0; combining_ && i < region.size(); ++i) {
+      const bool own = &region[i] == combining_->item;
+      if (!own && !contains_item(region[i], combining_->item)) continue;
+      if (combining_->is_over)
+        first = own ? i + 1 : i;
+      else
+        last = i + 1;
+    }
     for (size_t i = first; i < last; ++i) {
       if (const auto* task = std::get_if<LoopTask>(&region[i]))
         run(*task);
@@ -78,14 +95,34 @@ class TreeInterpreter {
     }
   }
 
+  static bool contains_item(const LoopItem& outer, const LoopItem* inner) {
+    const auto* loop = std::get_if<Box<Loop>>(&outer);
+    return loop && std::ranges::any_of((*loop)->body, [&](const LoopItem& item) {
+             return &item == inner || contains_item(item, inner);
+           });
+  }
+
+  // The item after which the partial states of a task are combined: what of `item` makes them, if
+  // parallel loops stand around that.
+  static const LoopItem* maker_of(const LoopItem& item, const LoopTask& task) {
+    const auto* loop = std::get_if<Box<Loop>>(&item);
+    if (!loop || !(*loop)->parallel) return &item;
+    for (const LoopItem& inner : (*loop)->body) {
+      bool makes = false;
+      each_task(inner, [&](const LoopTask& t) { makes |= &t == &task; });
+      if (makes) return maker_of(inner, task);
+    }
+    return &item;
+  }
+
   void run(const Loop& loop) {
     // The states that begin with this loop. Partial states are combined before the statements that
     // follow their tasks run.
     std::vector<const LoopTask*> begun;
-    size_t split = 0;
+    const LoopItem* maker = nullptr;
     bool last_goes_on = false;
-    for (size_t i = 0; i < loop.body.size(); ++i)
-      each_task(loop.body[i], [&](const LoopTask& task) {
+    for (const LoopItem& item : loop.body)
+      each_task(item, [&](const LoopTask& task) {
         const auto over_here = [&](size_t axis) {
           return std::any_of(loop.levels.begin(), loop.levels.end(),
                              [&](const LoopLevel& level) { return level.axis == axis; });
@@ -97,18 +134,23 @@ class TreeInterpreter {
         begin(task);
         begun.push_back(&task);
         if (task.combine == Combine::None) return;
-        split = i + 1;
+        maker = maker_of(item, task);
         last_goes_on = task.combine != Combine::Rank;
       });
-    if (split == 0) {
-      turns(loop, 0, 0, loop.body.size(), false);
+    const auto finish_all = [&] {
       for (const LoopTask* task : begun) finish(*task);
-      return;
+    };
+    if (!maker) {
+      turns(loop, 0, false);
+      return finish_all();
     }
-    turns(loop, 0, 0, split, false);
-    for (const LoopTask* task : begun) finish(*task);
+    const auto around = std::exchange(combining_, Combining{maker, false});
+    turns(loop, 0, false);
+    finish_all();
     combined_ = begun.front()->over;
-    turns(loop, 0, split, loop.body.size(), last_goes_on);
+    combining_->is_over = true;
+    turns(loop, 0, last_goes_on);
+    combining_ = around;
   }
 
   template <class Visit>
@@ -119,8 +161,8 @@ class TreeInterpreter {
 
   // Runs the turns of the levels from `level` on. With `only_last`, levels whose partial states
   // were combined run their last turn only.
-  void turns(const Loop& loop, size_t level, size_t first, size_t last, bool only_last) {
-    if (level == loop.levels.size()) return run(loop.body, first, last);
+  void turns(const Loop& loop, size_t level, bool only_last) {
+    if (level == loop.levels.size()) return run(loop.body);
     const auto [axis, turn] = loop.levels[level];
     const Range outer = range_[axis], shared = shared_[axis];
     Range all = outer;
@@ -136,7 +178,7 @@ class TreeInterpreter {
       const int64_t begin = all.begin + turn * (loop.down ? count - 1 - t : t);
       range_[axis] = {std::max(begin, outer.begin), std::min(begin + turn, all.end)};
       if (loop.on != Machine::Group) shared_[axis] = range_[axis];
-      turns(loop, level + 1, first, last, only_last);
+      turns(loop, level + 1, only_last);
     }
     --loops_[axis];
     range_[axis] = outer;
@@ -520,6 +562,7 @@ class TreeInterpreter {
   std::vector<int> loops_;      // for each axis, how many loops around run over it
   // The present range of each axis; and the same if loops on group are ignored.
   std::vector<Range> range_, shared_;
+  std::optional<Combining> combining_;
   std::vector<size_t> combined_;  // axes along which partial states were just combined
 };
 

@@ -274,8 +274,11 @@ class PipelinedLowering : public ProgramLowering {
   std::map<std::string, TensorMapId> maps_;
   // Those with one arrival, and how many there are.
   std::vector<std::pair<MemoryId, int64_t>> plain_barriers_;
-  // The number of reductions over the cluster that the current role has done; null if it has none.
+  // The number of reductions over the cluster that the current role has done, if it has some in
+  // loops; null otherwise.
   ValueOperand meetings_;
+  // The number of reductions that were lowered, and that of mbarriers for them.
+  int64_t meeting_ = 0, meeting_slots_ = 0;
   MemoryId meeting_barriers_;
   BarrierState state_;
   // The put whose copies are being lowered.

@@ -11,32 +11,40 @@ namespace {
 constexpr int64_t kVectorBytes = 16;
 const ValueType kI32{DType::I32, 1, {}};
 
-bool meets(const Statement& s) {
-  const auto* fold = s.as<FoldOp>();
-  if (fold && fold->cluster) return true;
-  const auto inner = regions_of(s);
-  return std::any_of(inner.begin(), inner.end(), [](const Region* region) {
-    return std::any_of(region->statements.begin(), region->statements.end(), meets);
-  });
+// The number of reductions over the cluster in a region, or in its loops only.
+int64_t count_meetings(const Region& region, bool in_loops = false) {
+  int64_t out = 0;
+  for (const Statement& s : region.statements) {
+    const auto* fold = s.as<FoldOp>();
+    out += !in_loops && fold && fold->cluster;
+    for (const Region* inner : regions_of(s))
+      out += count_meetings(*inner, in_loops && !s.as<ForOp>());
+  }
+  return out;
 }
 
 }  // namespace
 
-bool PipelinedLowering::has_meeting(const Region& region) {
-  return std::any_of(region.statements.begin(), region.statements.end(), meets);
-}
+bool PipelinedLowering::has_meeting(const Region& region) { return count_meetings(region) > 0; }
 
-// Begins to count the reductions over the cluster. Loops and branches carry this number.
+// Prepares the mbarriers of the reductions over the cluster. If loops contain some, all reductions
+// are counted, and loops and branches carry their number.
 void PipelinedLowering::begin_meetings(const Region& role) {
   meetings_ = {};
-  if (!has_meeting(role)) return;
-  meetings_ = builder_.constant(kI32, 0);
-  meeting_barriers_ = mbarriers("meeting", 2 * role_.op->copies);
-  plain_barriers_.emplace_back(meeting_barriers_, 2 * role_.op->copies);
+  meeting_ = 0;
+  meeting_slots_ = count_meetings(role);
+  if (meeting_slots_ == 0) return;
+  if (count_meetings(role, /*in_loops=*/true) > 0) {
+    meetings_ = builder_.constant(kI32, 0);
+    meeting_slots_ = 2;
+  }
+  meeting_barriers_ = mbarriers("meeting", meeting_slots_ * role_.op->copies);
+  plain_barriers_.emplace_back(meeting_barriers_, meeting_slots_ * role_.op->copies);
 }
 
-// Two buffers and mbarriers alternate. A block at reduction n + 1 knows that all blocks have read
-// the values of reduction n - 1.
+// A reduction that runs once has a buffer and an mbarrier of its own. If reductions are counted,
+// two of each alternate: a block at reduction n + 1 knows that all blocks have read the values of
+// reduction n - 1.
 void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
   const ValueId tile = op.operand.value;
   const auto axes = axes_of(tile);
@@ -44,16 +52,28 @@ void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
   const ValueType type = type_of(value);
   const Layout& layout = layouts_[tile];
   const int64_t blocks = phase_->cluster_size;
-  const auto [thread, threads] = number_among(thread_digits(layout));
+  // Neighbouring lanes have neighbouring numbers.
+  std::vector<Digit> digits = thread_digits(layout);
+  std::ranges::sort(digits, {}, [](const Digit& digit) {
+    return std::pair(digit.resource != Resource::Lane, digit.stride);
+  });
+  const auto [thread, threads] = number_among(digits);
   const int64_t count = type.count(), part = count * threads;
   const auto bytes = static_cast<int64_t>(size_of(type.dtype));
+  const bool counted = static_cast<bool>(meetings_.value);
+  const int64_t slots = counted ? 2 : 1;
   const MemoryId parts =
-      shared("parts", type.dtype, role_.op->copies * 2 * blocks * part, 128, exchanges_);
-  const Expr number = value_symbol(kernel_, meetings_.value);
-  const Expr turn = role_.copy * Expr(2) + mod(number, 2);
-  const Place barrier{meeting_barriers_, turn};
-  const auto at = [&](const Expr& block, const Expr& element) {
-    return ((turn * Expr(blocks) + block) * Expr(threads) + thread) * Expr(count) + element;
+      shared("parts", type.dtype, role_.op->copies * slots * blocks * part, 128, exchanges_);
+  const Expr number = counted ? value_symbol(kernel_, meetings_.value) : Expr(meeting_++);
+  const Expr turn = role_.copy * Expr(slots) + mod(number, slots);
+  const Place barrier{meeting_barriers_,
+                      role_.copy * Expr(meeting_slots_) + mod(number, meeting_slots_)};
+  int64_t together = kVectorBytes / bytes;
+  while (count % together != 0) together /= 2;
+  // The vectors of neighbouring threads lie side by side, in different banks.
+  const auto at = [&](const Expr& block, const Expr& vector) {
+    const Expr all = (turn * Expr(blocks) + block) * Expr(count / together) + vector;
+    return (all * Expr(threads) + thread) * Expr(together);
   };
 
   by_first_thread([&] {
@@ -66,8 +86,6 @@ void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
     std::erase_if(senders, [&](const IndexComparison& c) { return c.left == role_.lane; });
     senders.push_back({role_.lane, IndexComparison::Kind::Lt, blocks});
   }
-  int64_t together = kVectorBytes / bytes;
-  while (count % together != 0) together /= 2;
   const Expr rank = grid_symbol(phase_->cluster, blocks);
   const auto send = [&](const Expr& target) {
     const ValueOperand flat = reshaped(value, {count});
@@ -75,7 +93,7 @@ void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
       const ValueId some = together == count ? flat.value
                                              : builder_.view(ViewKind::Slice, flat,
                                                              {type.dtype, 1, {together}}, {i});
-      Place place{parts, at(rank, i)}, full = barrier;
+      Place place{parts, at(rank, i / together)}, full = barrier;
       place.rank = full.rank = target;
       builder_.instruction(Instruction::st_async, {place, ValueOperand(some), full});
     }
@@ -88,13 +106,19 @@ void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
     send_all();
   else
     builder_.if_then(senders, send_all);
-  builder_.instruction(Instruction::mbarrier_wait, {barrier, mod(floordiv(number, 2), 2)});
+  builder_.instruction(Instruction::mbarrier_wait,
+                       {barrier, mod(floordiv(number, meeting_slots_), 2)});
 
-  ValueType all{type.dtype, 1, {blocks, count}};
-  const ValueOperand loaded = builder_.load(
-      parts, {at(position_symbol('e', 0, blocks), position_symbol('e', 1, count))}, all);
-  const ValueOperand folded = builder_.fold(op.monoid, loaded, {0});
+  const auto lanes = static_cast<int32_t>(together);
+  const Expr from = at(position_symbol('e', 0, blocks), position_symbol('e', 1, count / together));
+  LoadOp load{parts, {together > 1 ? from + lane_symbol(lanes) : from}, {}};
+  load.align = together * bytes;
+  const ValueOperand loaded = builder_.append(
+      std::move(load), {{type.dtype, lanes, {blocks, count / together}}}, "parts")[0];
+  const ValueOperand all = builder_.regroup(loaded, {type.dtype, 1, {blocks, count}});
+  const ValueOperand folded = builder_.fold(op.monoid, all, {0});
   set(s.results[0], reshaped(folded, type.extents), axes);
+  if (!counted) return;
   copy_barrier();
   meetings_ = row(ElementwiseOp::add, {meetings_, builder_.constant(kI32, 1)});
 }

@@ -75,9 +75,16 @@ Cut cut_of(const Graph& graph, const std::vector<NodeId>& operands, const DotOp&
         return is_made_by_reductions(graph, factor);
       }))
     return {};
-  const auto tiles = [](int64_t extent) { return (extent + kTile - 1) / kTile; };
-  const int64_t all = matrices * tiles(rows) * tiles(columns);
+  // A product of one row is a reduction, which has chunks of its own.
+  const bool asynchronous = target.asynchronous_dots && rows <= kFewProductRows;
+  if (asynchronous && rows == 1) return {};
+  // Asynchronous units have all of few rows in one tile, and half as many columns.
+  const auto tiles = [](int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; };
+  const int64_t all = matrices * (asynchronous ? tiles(columns, kTile / 2)
+                                               : tiles(rows, kTile) * tiles(columns, kTile));
   const int64_t most = std::min(target.cores / all, terms / kLeastSum);
+  // The blocks of a cluster share the depth without memory between them.
+  if (asynchronous && rows <= kFewClusterRows && most <= kClusterParts) return {};
   Cut out;
   for (size_t pair = 0; pair < dot.contract_left.size(); ++pair) {
     const int64_t extent = left[static_cast<size_t>(dot.contract_left[pair])].range().max;

@@ -7,7 +7,8 @@
 namespace braze {
 
 /// The graph in which products of 16-bit floats with too few tiles to occupy the target are divided
-/// along a contracted axis: a batch of partial products in f32, and their sum.
+/// along a contracted axis: a batch of partial products in f32, and their sum. Products of few rows
+/// stay whole if two blocks for each tile occupy the target, and products of one row always do.
 Graph split_dots(const Graph& graph, const Target& target);
 
 }  // namespace braze

@@ -5,13 +5,20 @@
 // of slots. Two groups of the other role multiply half a tile each and then do what follows, slab
 // by slab: with sums in registers or, if much follows, row by row with a slab of sums on chip.
 // Several dots over the same axes share the factors that they have in common.
+//
+// The matrix unit always takes 64 rows, but any multiple of 8 columns. If the results have few
+// rows, rows and columns are therefore exchanged: the tile has the long axis as its rows and all of
+// the short one as its columns, and each factor is copied once. If there are then few tiles, the
+// blocks of a cluster share the depth of one. The estimated time decides.
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
 #include <ranges>
 
+#include "compiler/loops/cost.h"
 #include "compiler/loops/rules/asynchronous.h"
+#include "compiler/loops/rules/layouts.h"
 #include "compiler/loops/rules/summed_nest.h"
 #include "ir/code/boxes.h"
 #include "ir/target/features.h"
@@ -27,6 +34,7 @@ using asynchronous::kSlab;
 constexpr int64_t kRows = kGroups * kGroupRows;  // rows of a tile
 constexpr int64_t kMostColumns = 256;            // columns of all sums of a group
 constexpr int64_t kLeastColumns = 128;           // columns of each of several products
+constexpr int64_t kColumnMultiple = 8;           // of the columns that the unit multiplies at once
 constexpr int64_t kMostSlots = 8, kLeastSlots = 2;
 constexpr int64_t kCopyRegisters = 40, kGroupRegisters = 232;
 constexpr int64_t kBarrierBytes = 1024;
@@ -43,7 +51,8 @@ struct Products {
   // Parallel axes of the factor that has the rows, the outermost first.
   std::vector<size_t> row_axes;
   size_t rows = 0, columns = 0;
-  bool swap = false;  // whether the right factor has the rows
+  bool swap = false;       // whether the right factor has the rows
+  bool exchanged = false;  // whether the results are contiguous along the rows
 };
 
 bool lies_along(const Expr& e, const LoopAxis& axis) {
@@ -255,7 +264,7 @@ struct Factors {
 };
 
 std::variant<Factors, Refusal> find_factors(const LoopTree& tree, const Products& products,
-                                            int64_t columns) {
+                                            int64_t rows, int64_t columns) {
   Factors out;
   const size_t along = products.summed.back();
   for (const LoopTask* dot : products.dots)
@@ -286,7 +295,9 @@ std::variant<Factors, Refusal> find_factors(const LoopTree& tree, const Products
             const LoopStep& same = other->body.steps[other->body.results[factor]];
             return &same != &load && same.source == load.source && same.at == load.at;
           });
-      if (!known) out.slot_panels += is_left ? kRows : columns;
+      // What does not run along the summed axis has whole panels.
+      const int64_t lines = is_left ? rows : columns;
+      if (!known) out.slot_panels += last ? lines : ceil_divide(lines, depth) * depth;
       if (std::ranges::count(out.tensors, name) == 0) out.tensors.push_back(name);
     }
   return out;
@@ -294,7 +305,8 @@ std::variant<Factors, Refusal> find_factors(const LoopTree& tree, const Products
 
 // The shape of the tiles.
 struct Tiling {
-  int64_t columns = 128, slots = 0;
+  int64_t rows = kRows, columns = 128, slots = 0;
+  int64_t ranks = 1;         // blocks of a cluster that share the depth of a tile
   int64_t rows_at_once = 0;  // rows of a slab that what follows takes at once; 0: all, in registers
   int64_t band = 0;          // rows of tiles that are walked together
 };
@@ -363,7 +375,7 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
   const int64_t slabs =
       kGroups * kGroupRows * kSlab * ((by_rows ? 1 : 2) * result_bytes + (by_rows ? sum_bytes : 0));
   const auto slots = [&]() -> int64_t {
-    const auto factors = find_factors(tree, products, out.columns);
+    const auto factors = find_factors(tree, products, out.rows, out.columns);
     const int64_t slot = std::get<Factors>(factors).slot_panels * kPanelBytes;
     return (target.l1_bytes - slabs - kBarrierBytes) / slot;
   };
@@ -372,6 +384,107 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
   out.slots = std::min(slots(), kMostSlots);
   out.band = band_of(out.columns, target.cores, (m + kRows - 1) / kRows);
   return out;
+}
+
+// --- Few rows -----------------------------------------------------------------------------------
+
+int64_t tiles_of(const LoopTree& tree, const Products& products, const Tiling& tiling) {
+  int64_t out = 1;
+  for (const size_t axis : products.nest)
+    out *= ceil_divide(planned_extent(tree, axis), axis == products.rows      ? tiling.rows
+                                                   : axis == products.columns ? tiling.columns
+                                                                              : 1);
+  return out;
+}
+
+// The estimated time of all tiles, without what follows the sums.
+double seconds_of(const LoopTree& tree, const Products& products, const Factors& factors,
+                  const Tiling& tiling, const Target& target) {
+  // The unit reads its left factor from shared memory for every instruction, which takes the time
+  // of this many columns more than half of those that it multiplies.
+  constexpr double kLeftFactor = 32;
+  // Of the rates of memory and of the cache that all share; a multiprocessor can draw several times
+  // its part of the first.
+  constexpr double kMemory = 0.85, kCache = 2, kDrawn = 2;
+  constexpr double kMeeting = 1e-6;  // of the blocks of a cluster
+  // The share of what takes less time that is not hidden by what takes most.
+  constexpr double kBeside = 0.1;
+  const double cores = target.cores;
+  const auto columns = static_cast<double>(tiling.columns);
+  double depth = 1, bytes = 0;
+  for (const size_t axis : products.summed)
+    depth *= static_cast<double>(planned_extent(tree, axis));
+  for (const std::string& name : factors.tensors) {
+    const auto tensor = std::ranges::find(tree.tensors, name, &LoopTensor::name);
+    bytes += static_cast<double>(tensor->type.shape.numel().range().max) *
+             static_cast<double>(size_of(tensor->type.dtype));
+  }
+  const double blocks = static_cast<double>(tiles_of(tree, products, tiling) * tiling.ranks);
+  const double all = std::ceil(blocks / cores) * cores;  // with those that have nothing to do
+  const double each = depth / static_cast<double>(tiling.ranks);
+  const double multiplying = all * static_cast<double>(products.dots.size()) * 2 * each *
+                             static_cast<double>(tiling.rows) *
+                             std::max(columns, kLeftFactor + columns / 2) /
+                             asynchronous_rate(target);
+  const double copying = all * each / static_cast<double>(factors.depth) *
+                         static_cast<double>(factors.slot_panels * kPanelBytes) /
+                         (target.cache_bytes_per_second * kCache);
+  const double loading =
+      bytes / (target.memory_bytes_per_second * kMemory) / std::min(blocks / cores * kDrawn, 1.0);
+  const double longest = std::max({multiplying, copying, loading});
+  return longest + kBeside * (multiplying + copying + loading - longest) +
+         (tiling.ranks > 1 ? kMeeting : 0);
+}
+
+// Exchanges rows and columns: what were the rows are all in each tile.
+std::variant<Products, Refusal> exchanged(const LoopTree& tree, const Products& products) {
+  if (products.row_axes.size() != 1) return no_rule("the rows are composed of several axes");
+  const auto rows = tree.axes[products.rows].extent.as_constant();
+  const auto count = static_cast<int64_t>(products.dots.size());
+  if (!rows || *rows > kFewProductRows ||
+      ceil_divide(*rows, kColumnMultiple) * kColumnMultiple * count > kMostColumns)
+    return no_rule("the rows do not fit into one tile");
+  Products out = products;
+  std::swap(out.rows, out.columns);
+  out.row_axes = {out.rows};
+  out.swap = !out.swap;
+  out.exchanged = true;
+  return out;
+}
+
+// The tile, and the number of blocks that share it, with the least estimated time.
+std::optional<std::pair<double, Tiling>> choose_exchanged(const LoopTree& tree,
+                                                          const Products& products,
+                                                          const Target& target) {
+  constexpr int64_t kLeastTurns = 8;  // of each block
+  if (operations_after(tree) > kMostUnrolled && planned_extent(tree, products.columns) > kSlab)
+    return std::nullopt;
+  const int64_t most_ranks = planned_extent(tree, products.columns) <= kFewClusterRows
+                                 ? std::min<int64_t>(kClusterParts, target.cluster_blocks)
+                                 : 1;
+  std::optional<std::pair<double, Tiling>> best;
+  for (const int64_t groups : {kGroups, int64_t{1}})
+    for (int64_t ranks = 1; ranks <= most_ranks; ranks *= 2) {
+      Tiling tiling{.rows = groups * kGroupRows, .ranks = ranks};
+      tiling.columns =
+          ceil_divide(planned_extent(tree, products.columns), kColumnMultiple) * kColumnMultiple;
+      const auto found = find_factors(tree, products, tiling.rows, tiling.columns);
+      const auto* factors = std::get_if<Factors>(&found);
+      if (!factors) return std::nullopt;
+      const int64_t turns =
+          ceil_divide(planned_extent(tree, products.summed.back()), factors->depth);
+      if (ranks > 1 && (products.summed.size() > 1 || turns < ranks * kLeastTurns)) continue;
+      // Each block of a cluster gets the sums of all blocks.
+      const int64_t sums = static_cast<int64_t>(products.dots.size() * size_of(DType::F32)) *
+                           ranks * tiling.rows * tiling.columns;
+      const int64_t room = target.l1_bytes - kBarrierBytes - (ranks > 1 ? sums : 0);
+      tiling.slots =
+          std::min(room / (factors->slot_panels * kPanelBytes), kMostSlots * kRows / tiling.rows);
+      if (tiling.slots < 3) continue;
+      const double seconds = seconds_of(tree, products, *factors, tiling, target);
+      if (!best || seconds < best->first) best.emplace(seconds, tiling);
+    }
+  return best;
 }
 
 // Takes steps until one of them is refused.
@@ -466,12 +579,16 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
   }
   std::vector<std::string> grid;  // the levels of its loop
   LoopName groups{row};
-  if (!is_constant(row, kRows)) {
+  if (!is_constant(row, tiling.rows)) {
     grid.push_back(row);
-    take(SplitStep{{row}, kRows, true});
+    take(SplitStep{{row}, tiling.rows, true});
     groups.number = 2;
   }
-  take(SplitStep{groups, kGroupRows, true})(WholeStep{{row, groups.number + 1}});
+  const bool has_groups = tiling.rows > kGroupRows;
+  if (has_groups)
+    take(SplitStep{groups, kGroupRows, true})(WholeStep{{row, groups.number + 1}});
+  else
+    take(WholeStep{groups});
   if (is_constant(column, tiling.columns)) {
     take(WholeStep{{column}});
   } else {
@@ -481,9 +598,10 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
   grid.insert(grid.end(), nest.begin() + 2, nest.end());
   if (grid.empty()) return no_rule("there is one tile");
   for (const std::string& axis : grid)
-    if (axis != row) take(ReorderStep{groups, {axis}});
+    if (axis != row && has_groups) take(ReorderStep{groups, {axis}});
   for (size_t i = 1; i < grid.size(); ++i) take(TupleStep{{grid[0]}, {grid[i]}});
-  take(OnStep{{grid[0]}, Machine::Grid})(OnStep{groups, Machine::Group});
+  take(OnStep{{grid[0]}, Machine::Grid});
+  if (has_groups && tiling.ranks == 1) take(OnStep{groups, Machine::Group});
   // The turns along all summed axes are counted as one.
   if (is_constant(summed.back(), factors.depth)) {
     take(WholeStep{{summed.back()}});
@@ -493,14 +611,21 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
   }
   const LoopName turns{summed.empty() ? grid[0] : summed[0]};
   for (size_t i = 1; i < summed.size(); ++i) take(TupleStep{turns, {summed[i]}});
+  if (tiling.ranks > 1) {
+    take(ChunkStep{turns, tiling.ranks, Combine::Rank});
+    if (has_groups) take(OnStep{groups, Machine::Group});
+  }
   for (const std::string& tensor : factors.tensors) take(StageStep{{false, tensor}, turns});
   take(RingStep{turns, tiling.slots})(RolesStep{kCopyRegisters, kGroupRegisters});
   for (const std::string& dot : dots) take(UnitStep{dot, Unit::Wgmma, products.swap});
   if (take.refusal()) return take.refusal();
-  cut_stores(out, store, row, column, tiling, dots);
-  const int64_t blocks =
-      count_blocks(out.tree, grid, {{row, kRows}, {column, tiling.columns}}, target.cores);
-  std::vector<DealOrder> deal = {{Deal::Order::Rows}, {Deal::Order::Persistent, blocks}};
+  if (!products.exchanged) cut_stores(out, store, row, column, tiling, dots);
+  std::vector<DealOrder> deal = {{Deal::Order::Rows}};
+  if (tiling.ranks == 1) {
+    const int64_t blocks =
+        count_blocks(out.tree, grid, {{row, tiling.rows}, {column, tiling.columns}}, target.cores);
+    deal.push_back({Deal::Order::Persistent, blocks});
+  }
   if (tiling.band > 0 && grid.size() > 1 && grid[0] == row && grid[1] == column)
     deal[0] = {Deal::Order::Band, tiling.band};
   take(DealStep{{grid[0]}, deal});
@@ -519,7 +644,7 @@ Form with_rows(Scheduled out, const Products& first) {
   take_residues(out, first, {});
   const std::string rows = compose_rows(out, std::get<Products>(find_products(out.tree)));
   auto products = std::get<Products>(find_products(out.tree, rows));
-  auto factors = find_factors(out.tree, products, kSlab);
+  auto factors = find_factors(out.tree, products, kRows, kSlab);
   return {std::move(out), std::move(products), std::move(factors)};
 }
 
@@ -537,7 +662,7 @@ std::optional<Form> with_sums(Scheduled out, const Products& first) {
   ComposeStep step{unused_axis(out.tree, "q"), digits};
   if (!out.try_take(std::move(step))) return std::nullopt;
   auto products = std::get<Products>(find_products(out.tree));
-  auto factors = find_factors(out.tree, products, kSlab);
+  auto factors = find_factors(out.tree, products, kRows, kSlab);
   return Form{std::move(out), std::move(products), std::move(factors)};
 }
 
@@ -558,10 +683,20 @@ std::optional<Refusal> tile_products(Scheduled& out, const Target& target) {
     form = std::move(*other);
   }
   out = form.out;
-  const auto tiling = choose_tiling(form.out.tree, form.products, target);
-  if (const auto* refusal = std::get_if<Refusal>(&tiling)) return *refusal;
-  return take_products(out, form.products, std::get<Factors>(form.factors),
-                       std::get<Tiling>(tiling), target);
+  const auto chosen = choose_tiling(form.out.tree, form.products, target);
+  if (const auto* refusal = std::get_if<Refusal>(&chosen)) return *refusal;
+  const auto& tiling = std::get<Tiling>(chosen);
+  const auto& factors = std::get<Factors>(form.factors);
+  const auto other = exchanged(form.out.tree, form.products);
+  if (const auto* products = std::get_if<Products>(&other)) {
+    const auto all = find_factors(form.out.tree, form.products, tiling.rows, tiling.columns);
+    const double seconds =
+        seconds_of(form.out.tree, form.products, std::get<Factors>(all), tiling, target);
+    const auto best = choose_exchanged(form.out.tree, *products, target);
+    if (best && best->first < seconds)
+      return take_products(out, *products, factors, best->second, target);
+  }
+  return take_products(out, form.products, factors, tiling, target);
 }
 
 }  // namespace braze

@@ -30,6 +30,17 @@ std::optional<Refusal> stands_before(const LoopTree& tree, const ItemPlace& plac
   return std::nullopt;
 }
 
+// Whether the loop stands directly in a loop on grid. The blocks of a cluster may share what stands
+// in loops that are not dealt to the machine, if nothing stands beside these: they run all of it.
+bool stands_in_grid(const std::vector<const Loop*>& around, Combine how) {
+  if (around.empty() || around[0]->on != Machine::Grid) return false;
+  for (size_t i = 1; i < around.size(); ++i)
+    if (how != Combine::Rank || !around[i]->parallel || around[i]->on != Machine::None ||
+        around[i - 1]->body.size() != 1)
+      return false;
+  return true;
+}
+
 // Refuses if something outside the loop on grid reads, in the same phase, what chunks make: the
 // parts of chunks are only combined where that loop ends.
 std::optional<Refusal> read_elsewhere(const LoopTree& tree, const ItemPlace& place) {
@@ -108,7 +119,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
                    "take this step before the loop has bounds"};
   const auto around = loops_around(tree, *place);
   const bool outermost = around.empty() && step.how != Combine::Rank;
-  if (!outermost && (around.size() != 1 || around[0]->on != Machine::Grid))
+  if (!outermost && !stands_in_grid(around, step.how))
     return Refusal{
         &codes::kNesting,
         fmt::format("`{}` must stand directly inside a loop on grid", to_text(tree, loop)),
@@ -548,8 +559,10 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
     task.over.insert(task.over.begin(), chunk);
     task.combine = step.how;
   });
-  LoopRegion& region = region_of(out, place);
-  if (place.items.size() > 1 && step.how != Combine::Rank) {
+  const bool ranks = step.how == Combine::Rank;
+  LoopRegion& region =
+      ranks ? loop_at(out, {place.phase, {place.items[0]}}).body : region_of(out, place);
+  if (place.items.size() > 1 && !ranks) {
     ItemPlace grid = place;
     grid.items.pop_back();
     loop_at(out, grid).levels.push_back({chunk});
@@ -559,7 +572,7 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
   Loop chunks;
   chunks.parallel = true;
   chunks.levels = {{chunk}};
-  chunks.on = step.how == Combine::Rank ? Machine::Rank : Machine::Grid;
+  chunks.on = ranks ? Machine::Rank : Machine::Grid;
   chunks.body = std::move(region);
   region.clear();
   region.emplace_back(std::move(chunks));
