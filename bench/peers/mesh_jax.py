@@ -68,7 +68,7 @@ def adamw(w, gradient, m, v, count):
     return (wide - RATE * (step + DECAY * wide)).astype(w.dtype), m, v
 
 
-def step_with(attention):
+def step_with(attention, whole):
     def step(w, state, words):
         m, v, count = state
         loss, gradient = jax.value_and_grad(loss_of)(w, words, attention)
@@ -78,7 +78,8 @@ def step_with(attention):
         w, m, v = (jax.tree.unflatten(tree, part) for part in zip(*made))
         return w, (m, v, count), loss
 
-    return jax.jit(step, donate_argnums=(0, 1))
+    # Results are kept as the arguments of the next step are.
+    return jax.jit(step, donate_argnums=(0, 1), out_shardings=(whole, whole, whole))
 
 
 def main():
@@ -99,10 +100,10 @@ def main():
         return w, (moments(), moments(), jax.device_put(jnp.float32(0), whole))
 
     for attention in ("cudnn", "xla"):
-        step = step_with(attention)
         w, state = begin()
         try:
-            step.lower(w, state, words).compile()
+            # What is compiled ahead is not found again by a call of the function.
+            step = step_with(attention, whole).lower(w, state, words).compile()
             break
         except Exception as error:  # cuDNN's attention is not for every machine and size
             print(f"attention by {attention} does not compile: {str(error).splitlines()[0]}", file=sys.stderr)

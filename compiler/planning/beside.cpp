@@ -13,8 +13,8 @@ namespace braze {
 
 namespace {
 
-// NCCL takes about this many blocks for a large collective if it may, and with fewer of them its
-// rate falls in proportion (all_reduce over NVLink on four H200).
+// The model of the links: the rate of a large collective grows in proportion to its blocks up to
+// this number, which NCCL takes if it may.
 constexpr int64_t kAllBlocks = 16;
 constexpr int64_t kFewer[] = {8, 4, 2};
 // Fewer blocks must save this share of the whole time. Collectives that have a bound need

@@ -50,9 +50,11 @@ std::string exchanges_text(const Program& program) {
     const Expr received = received_bytes(program, launch);
     const double seconds =
         exchange_seconds(program.target, static_cast<double>(received.range().max));
-    out += fmt::format("  {:<14}  over {} ({} devices)  {:>10} bytes  {:>8.3g} us  {}\n",
+    const int64_t blocks = launch.collective.blocks;
+    out += fmt::format("  {:<14}  over {} ({} devices)  {:>10} bytes  {:>8.3g} us  {}{}\n",
                        name(launch.collective.kind), axis.name, axis.size, received.to_string(),
-                       1e6 * seconds, launch.name);
+                       1e6 * seconds, launch.name,
+                       blocks > 0 ? fmt::format(", in at most {} blocks", blocks) : "");
   }
   return out.empty() ? out : "exchanges, with the bytes that each device receives\n" + out;
 }

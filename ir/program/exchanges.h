@@ -18,8 +18,8 @@ void describe_custom_call(const Program& program, Launch& launch);
 Expr received_bytes(const Program& program, const Launch& launch);
 
 /// One line for each collective, in order: what it exchanges, how many bytes each device receives,
-/// and how long that takes on the Target. The sizes are the largest possible ones. It is empty if
-/// there are no collectives.
+/// how long that takes on the Target at full rate, and its bound of blocks. The sizes are the
+/// largest possible ones. It is empty if there are no collectives.
 std::string exchanges_text(const Program& program);
 
 }  // namespace braze

@@ -407,6 +407,13 @@ graph @g(%x: f32[4] varying [data]) {
   EXPECT_THAT(text, HasSubstr("collective all_reduce max over data slot"));
   EXPECT_THAT(text, HasSubstr("varying [data]"));
   EXPECT_EQ(to_text(parse_program(text, "test", blobs_of(program))), text);
+  // With a bound of blocks, as programs for GPUs have.
+  Program bounded = program;
+  for (Launch& launch : bounded.launches)
+    if (launch.artifact == Launch::kCollective) launch.collective.blocks = 4;
+  const std::string of_bounded = to_text(bounded);
+  EXPECT_THAT(of_bounded, HasSubstr("collective permute over data shift 1 blocks 4 slot"));
+  EXPECT_EQ(to_text(parse_program(of_bounded, "test", blobs_of(bounded))), of_bounded);
 }
 
 std::string refusal(const std::string& text) {

@@ -175,7 +175,7 @@ int collectives(const Mesh& mesh) {
     Collective bounded = what;
     bounded.blocks = 2;
     const MeshExecutable free = load(mesh, what), few = load(mesh, bounded);
-    for (int repeat = 0; repeat < 6; ++repeat) {
+    for (int repeat = 0; repeat < 3; ++repeat) {
       if (step(mesh, repeat % 2 == 0 ? free : few, what, 10 * repeat)) continue;
       say(fmt::format("{} is wrong", collective_text(what)));
       return 1;

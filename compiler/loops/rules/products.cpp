@@ -38,6 +38,7 @@ constexpr int64_t kColumnMultiple = 8;           // of the columns that the unit
 constexpr int64_t kMostSlots = 8, kLeastSlots = 2;
 constexpr int64_t kCopyRegisters = 40, kGroupRegisters = 232;
 constexpr int64_t kBarrierBytes = 1024;
+constexpr int64_t kMostRoom = 8;      // cores that are left to others
 constexpr int64_t kThreads = 128;     // threads of a group
 constexpr int64_t kAccessBytes = 16;  // bytes that a thread accesses at once
 // If more operations than this follow each sum, the code is not unrolled for all sums of a thread:
@@ -526,10 +527,10 @@ void cut_stores(Scheduled& out, const std::string& store, const std::string& row
   for (const std::string& dot : dots) out.try_take(StageStep{{true, dot}, loop});
 }
 
-// The blocks that walk the tiles. In the last round each core may have no tile or one; no more
-// blocks are started than finish in as many rounds. The others would gain nothing, and without them
-// some cores are free for what another queue does at the same time, such as a collective. If one of
-// its blocks held a core, a block of this kernel would wait for another to do all its rounds.
+// The blocks that walk the tiles. In the last round of their walk, some may have no tile. If all
+// tiles are done in as many rounds by fewer blocks, a few cores are left for what another queue
+// does at the same time, such as a collective: if that held a core that a block needs, this block
+// would do all its rounds after the others.
 int64_t count_blocks(const LoopTree& tree, const std::vector<std::string>& grid,
                      const std::map<std::string, int64_t>& turns, int64_t cores) {
   int64_t tiles = 1;
@@ -539,8 +540,9 @@ int64_t count_blocks(const LoopTree& tree, const std::vector<std::string>& grid,
     const auto turn = turns.find(axis);
     tiles *= turn == turns.end() ? *extent : (*extent + turn->second - 1) / turn->second;
   }
-  const int64_t rounds = (tiles + cores - 1) / cores;
-  return std::max<int64_t>((tiles + rounds - 1) / rounds, 1);
+  const int64_t rounds = std::max<int64_t>((tiles + cores - 1) / cores, 1);
+  const int64_t fewest = std::max<int64_t>(cores - kMostRoom, 1);
+  return std::max((tiles + rounds - 1) / rounds, fewest);
 }
 
 std::optional<Refusal> take_products(Scheduled& out, const Products& products,
