@@ -40,7 +40,9 @@
 #include "compiler/planning/overlap.h"
 #include "compiler/planning/plan.h"
 #include "compiler/planning/single_launches.h"
+#include "ir/code/static_loops.h"
 #include "ir/code/text.h"
+#include "ir/code/walk.h"
 #include "ir/graph/coarse.h"
 #include "ir/graph/origins.h"
 #include "ir/graph/reference.h"
@@ -347,21 +349,36 @@ Launches launches_of(const LoopForms& forms, std::vector<CompiledFusion>& compil
     }
   }
   for (const std::vector<size_t>& members : out.members) {
-    CompiledFusion& fusion = compiled[members.front()];
     const std::string& key = keys[members.front()].text;
-    const std::string& code = target.simulated ? fusion.name : key;
+    const std::string& code = target.simulated ? compiled[members.front()].name : key;
     out.codes.push_back(key.empty() ? "" : fmt::format("{}members {}", code, members.size()));
-    if (members.size() == 1 || key.empty()) continue;
-    fusion.kernel = joined(std::move(fusion.kernel), members.size());
-    check_after(fusion.kernel, "joining");
   }
+  parallel_for(out.members.size(), [&](size_t n) {
+    const std::vector<size_t>& members = out.members[n];
+    if (members.size() == 1 || out.codes[n].empty()) return;
+    Kernel& kernel = compiled[members.front()].kernel;
+    kernel = joined(std::move(kernel), members.size());
+    check_after(kernel, "joining");
+  });
   return out;
 }
 
-// The number of elements of all values of a kernel. The size of its code grows with it.
+// The number of elements that all statements make, those of a loop in each copy of its body. The
+// size of the code grows with it.
+int64_t count_elements(const Kernel& kernel, const Region& region) {
+  int64_t out = 0;
+  for (const Statement& statement : region.statements) {
+    for (const ValueId result : statement.results) out += kernel[result].type.count();
+    int64_t inside = 0;
+    for (const Region* nested : regions_of(statement)) inside += count_elements(kernel, *nested);
+    const auto* loop = statement.as<ForOp>();
+    out += loop ? inside * body_copies(*loop) : inside;
+  }
+  return out;
+}
 int64_t count_elements(const Kernel& kernel) {
   int64_t out = 0;
-  for (const Value& value : kernel.values) out += value.type.count();
+  for (const Phase& phase : kernel.phases) out += count_elements(kernel, phase.body);
   return out;
 }
 

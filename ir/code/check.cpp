@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/code/static_loops.h"
 #include "ir/code/text.h"
 #include "ir/code/walk.h"
 #include "ir/ops/machine_semantics.h"
@@ -550,14 +551,7 @@ bool CodeChecker::check_loop_bounds(const ForOp& op) {
   return small && step.min >= 1;
 }
 
-// The number of copies of its body to which the loop is expanded; 0 for a loop without a turn.
-int64_t CodeChecker::copies_of(const ForOp& op) {
-  const auto low = op.low.as_constant(), high = op.high.as_constant(), step = op.step.as_constant();
-  const bool whole = op.is_static || op.unroll == 0;
-  if (!low || !high || !step) return whole ? 1 : op.unroll;
-  const int64_t turns = std::max<int64_t>((*high - *low + *step - 1) / *step, 0);
-  return whole ? turns : std::min(turns, op.unroll);
-}
+int64_t CodeChecker::copies_of(const ForOp& op) { return body_copies(op); }
 
 void CodeChecker::check_loop(const ForOp& op) {
   if (!check_loop_bounds(op)) return;

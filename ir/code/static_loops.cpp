@@ -1,5 +1,6 @@
 #include "ir/code/static_loops.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "ir/code/walk.h"
@@ -176,6 +177,15 @@ class Expander {
 };
 
 }  // namespace
+
+int64_t body_copies(const ForOp& loop) {
+  const auto low = loop.low.as_constant(), high = loop.high.as_constant(),
+             step = loop.step.as_constant();
+  const bool whole = loop.is_static || loop.unroll == 0;
+  if (!low || !high || !step) return whole ? 1 : loop.unroll;
+  const int64_t turns = std::max<int64_t>((*high - *low + *step - 1) / *step, 0);
+  return whole ? turns : std::min(turns, loop.unroll);
+}
 
 void expand_static_loops(KernelCode& code) { Expander(code).run(); }
 

@@ -13,6 +13,7 @@
 
 #include "ir/graph/verify.h"
 
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -25,7 +26,7 @@ namespace {
 
 class Verifier {
  public:
-  explicit Verifier(const Graph& graph) : graph_(graph), printer_(graph) {}
+  explicit Verifier(const Graph& graph) : graph_(graph) {}
 
   std::vector<Diagnostic> run() {
     for (size_t i = 0; i < graph_.size(); ++i) check_node(NodeId(i));
@@ -38,8 +39,9 @@ class Verifier {
  private:
   void report(const Code& code, std::string message, NodeId at) {
     const bool exists = at.index < graph_.size();
+    if (!printer_) printer_.emplace(graph_);
     found_.push_back({&code, exists ? graph_[at].location : SourceLocation(),
-                      exists ? printer_.node(at) : "", std::move(message)});
+                      exists ? printer_->node(at) : "", std::move(message)});
   }
 
   void check_node(NodeId id) {
@@ -148,7 +150,7 @@ class Verifier {
   }
 
   const Graph& graph_;
-  const GraphPrinter printer_;
+  std::optional<GraphPrinter> printer_;  // made for the first finding
   std::unordered_map<std::string, Expr> symbols_;
   std::vector<Diagnostic> found_;
 };
