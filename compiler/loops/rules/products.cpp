@@ -428,8 +428,10 @@ double seconds_of(const LoopTree& tree, const Products& products, const Factors&
   const double copying = all * each / static_cast<double>(factors.depth) *
                          static_cast<double>(factors.slot_panels * kPanelBytes) /
                          (target.cache_bytes_per_second * kCache);
-  const double loading =
-      bytes / (target.memory_bytes_per_second * kMemory) / std::min(blocks / cores * kDrawn, 1.0);
+  // The last blocks can draw more than their part if they are few.
+  const double last = std::fmod(blocks, cores);
+  const double drawn = blocks - last + (last > 0 ? std::max(last, cores / kDrawn) : 0);
+  const double loading = bytes / (target.memory_bytes_per_second * kMemory) * drawn / blocks;
   const double longest = std::max({multiplying, copying, loading});
   return longest + kBeside * (multiplying + copying + loading - longest) +
          (tiling.ranks > 1 ? kMeeting : 0);
