@@ -404,10 +404,10 @@ double seconds_of(const LoopTree& tree, const Products& products, const Factors&
   constexpr double kLeftFactor = 32;
   // Of the rates of memory and of the cache that all share; a multiprocessor can draw several times
   // its part of the first.
-  constexpr double kMemory = 0.85, kCache = 2, kDrawn = 2;
-  constexpr double kMeeting = 1e-6;  // of the blocks of a cluster
+  constexpr double kMemory = 0.85, kCache = 2, kDrawn = 1.5;
+  constexpr double kMeeting = 1.5e-6;  // seconds, of the blocks of a cluster
   // The share of what takes less time that is not hidden by what takes most.
-  constexpr double kBeside = 0.1;
+  constexpr double kBeside = 0.03;
   const double cores = target.cores;
   const auto columns = static_cast<double>(tiling.columns);
   double depth = 1, bytes = 0;
