@@ -406,10 +406,10 @@ double seconds_of(const LoopTree& tree, const Products& products, const Factors&
   constexpr double kLeftFactor = 32;
   // Of the rates of memory and of the cache that all share; a multiprocessor can draw several times
   // its part of the first.
-  constexpr double kMemory = 0.85, kCache = 2, kDrawn = 2;
-  constexpr double kMeeting = 1e-6;  // of the blocks of a cluster
+  constexpr double kMemory = 0.85, kCache = 2, kDrawn = 1.5;
+  constexpr double kMeeting = 1.5e-6;  // seconds, of the blocks of a cluster
   // The share of what takes less time that is not hidden by what takes most.
-  constexpr double kBeside = 0.1;
+  constexpr double kBeside = 0.03;
   const double cores = target.cores;
   const auto columns = static_cast<double>(tiling.columns);
   double depth = 1, bytes = 0;
@@ -430,8 +430,10 @@ double seconds_of(const LoopTree& tree, const Products& products, const Factors&
   const double copying = all * each / static_cast<double>(factors.depth) *
                          static_cast<double>(factors.slot_panels * kPanelBytes) /
                          (target.cache_bytes_per_second * kCache);
-  const double loading =
-      bytes / (target.memory_bytes_per_second * kMemory) / std::min(blocks / cores * kDrawn, 1.0);
+  // The last blocks can draw more than their part if they are few.
+  const double last = std::fmod(blocks, cores);
+  const double drawn = blocks - last + (last > 0 ? std::max(last, cores / kDrawn) : 0);
+  const double loading = bytes / (target.memory_bytes_per_second * kMemory) * drawn / blocks;
   const double longest = std::max({multiplying, copying, loading});
   return longest + kBeside * (multiplying + copying + loading - longest) +
          (tiling.ranks > 1 ? kMeeting : 0);
