@@ -291,9 +291,11 @@ Graph run_passes(Graph graph, Precision precision, const Target& target, PhaseVi
     graph = pass.run(graph);
     shown(pass.name);
   }
-  if (target.asynchronous_dots) {
+  if (target.matrix_speed > 0) {
     graph = share_divisors(graph, precision);
     shown("share_divisors");
+  }
+  if (target.asynchronous_dots) {
     graph = split_dots(graph, target);
     shown("split_dots");
     graph = pack_factors(graph);

@@ -64,13 +64,15 @@ bool is_cheaper_again(const LoopForms& forms, NodeId dot, const Target& target) 
   const auto elements = [&](NodeId node) {
     return static_cast<double>(graph[node].type.shape.numel().range().max);
   };
-  if (!target.asynchronous_dots || !is_half(graph[graph[dot].operands[0]].type.dtype)) return false;
+  if (target.kind != TargetKind::Gpu || target.matrix_speed == 0 ||
+      !is_half(graph[graph[dot].operands[0]].type.dtype))
+    return false;
   for (NodeId factor : graph[dot].operands)
     if (elements(dot) < kMuchLarger * elements(factor)) return false;
   double terms = 1;
   for (const Expr& extent : forms.find(dot)->reduction)
     terms *= static_cast<double>(extent.range().max);
-  const double computing = 2 * terms / asynchronous_rate(target);
+  const double computing = 2 * terms / matrix_rate(target);
   const double moving =
       2 * static_cast<double>(size_of(graph[dot].type.dtype)) / target.memory_bytes_per_second;
   return computing < moving;

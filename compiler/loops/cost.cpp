@@ -517,10 +517,11 @@ Work work_of(const LoopTree& tree, const Target& target) {
       out.multiplies |= matrix;
       out.asynchronous |= task.unit == Unit::Wgmma;
       const auto loads = std::ranges::count(task.body.steps, LoopStep::Kind::Load, &LoopStep::kind);
-      // Warps that compute a factor multiply no faster than in tf32: the factor goes through their
-      // registers before it lies on chip.
+      // Warps that compute a factor multiply no faster than in tf32 if the factor goes through
+      // their registers before it lies on chip.
       const bool computes = std::ranges::any_of(task.body.steps, [&](const LoopStep& s) {
-        return s.kind == LoopStep::Kind::Read && computed.contains(s.source);
+        return s.kind == LoopStep::Kind::Read && computed.contains(s.source) &&
+               (task.unit != Unit::Mma || tree.values[s.source].storage == Storage::Chip);
       });
       if (task.unit == Unit::Mma && is_half(warp_dot_dtype(task)) && !computes) {
         out.warp_products += 2 * indices;
@@ -616,8 +617,10 @@ double drawn_share(const Work& work, const Target& target) {
 
 }  // namespace
 
-double asynchronous_rate(const Target& target) {
-  return target.flops_per_second * target.matrix_speed * kAsynchronousDots;
+double matrix_rate(const Target& target) {
+  return target.asynchronous_dots
+             ? target.flops_per_second * target.matrix_speed * kAsynchronousDots
+             : target.flops_per_second * warp_matrix_speed(target) * kWarpHalfDots;
 }
 
 double warp_matrix_speed(const Target& target) {
@@ -642,7 +645,7 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
   if (work.multiplies)
     products +=
         work.matrix_products / (work.asynchronous
-                                    ? asynchronous_rate(target)
+                                    ? matrix_rate(target)
                                     : target.flops_per_second * target.matrix_speed * kWarpDots) +
         work.warp_products / (target.flops_per_second * warp_matrix_speed(target) * kWarpHalfDots);
   const auto beside_each_other = [](double a, double b, double not_overlapped) {

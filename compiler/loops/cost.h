@@ -27,8 +27,9 @@ struct Cost {
 /// The cost of a tree after all steps of its schedule.
 Cost cost_of(const LoopTree& tree, const Target& target);
 
-/// The rate of asynchronous dots of 16-bit factors, in operations per second.
-double asynchronous_rate(const Target& target);
+/// The rate of dots of 16-bit factors on the fastest matrix units of a GPU, in operations per
+/// second.
+double matrix_rate(const Target& target);
 
 /// How many times as fast as the ordinary units the matrix units multiply 16-bit factors, if single
 /// warps use them.

@@ -188,6 +188,7 @@ class TreeEmitter {
   // --- Tasks (emit_tasks.cpp)
   void task(const LoopTask& task);
   void buffered_stage(const LoopTask& task);
+  int64_t matrix_padding(size_t value) const;
   TaskTile tile_of(std::vector<size_t> axes, const AxesNow& axes_now) const;
   std::vector<size_t> axes_of(const LoopTask& task) const;
   /// A store whose value is computed already.
@@ -363,6 +364,7 @@ class TreeEmitter {
            const std::vector<ValueId>& values);
   void copy(const Stream& stream, const Ring& ring, const Expr& number);
   void multiply_matrices(const LoopTask& task);
+  bool makes_of_registers(const LoopTask& task, uint32_t result, size_t summed) const;
   std::set<size_t> axes_of_result(const LoopTask& task, size_t factor) const;
   bool is_outer_product(const LoopTask& task, const AxesNow& axes) const;
   bool is_summed_as_fold(const LoopTask& task, const AxesNow& axes) const;
@@ -388,6 +390,7 @@ class TreeEmitter {
                   const std::vector<int64_t>& extents);
   TaskTile factor_tile(const LoopTask& task) const;
   ValueId left_factor(const LoopTask& task);
+  bool is_zero_beyond(const LoopTask& task, uint32_t result) const;
   void start_dot(const LoopTask& task, ValueId factor = {});
   std::pair<MemoryId, bool> factor_window(const LoopTask& task, size_t factor, size_t& own);
   void wait(int64_t pending);

@@ -91,10 +91,10 @@ void TreeEmitter::declare_slots(const LoopTask& task, const Loop& loop) {
   const auto order = fetched_axes(task.target);
   const bool turned = !order.empty() && order.back() != value.axes.back();
   const int64_t access = kAccessBytes / static_cast<int64_t>(size_of(value.dtype));
-  // ldmatrix takes eight rows of 16 bytes at once: with 16 bytes behind each row, of an odd number
-  // of such pieces, they lie in different banks.
   if (extents.size() > 2) {
-    if (along || turned || (has_matrices(loop) && is_half(value.dtype)))
+    if (const int64_t padding = matrix_padding(task.target))
+      extents.back() += padding;
+    else if (along || turned)
       extents.back() += access;
     else if (has_matrices(loop))
       extents.back() += 2 * access;
@@ -136,7 +136,16 @@ void TreeEmitter::ring(const Stream& stream) {
     copy(stream, ring, n);
   }
   Ring* around = std::exchange(ring_, &ring);
-  turns(stream, 0, ring.turns);
+  // First come the turns in which a condition is not decided, and then those in which it holds.
+  Expr cut = 0;
+  if (!stream.loop.parts.empty()) cut = undecided(stream, stream.loop.parts[0]);
+  const bool cuts = !cut.is_constant(0);
+  if (cuts) {
+    turns(stream, 0, cut);
+    decided_.push_back(stream.loop.parts[0]);
+  }
+  turns(stream, cut, ring.turns);
+  if (cuts) decided_.pop_back();
   if (!whole && !ends) {
     ring.rest = true;
     turn(stream, ring.turns);
@@ -169,7 +178,7 @@ void TreeEmitter::ring_turn(const Stream& stream, const Expr& index) {
   }
   if (ring.rest) axes_[axis].end = stream.high;
   const size_t decided = ring.decided = decided_.size();
-  if (!ring.rest)
+  if (!ring.rest && (ring.exact || !ring.matrices))
     decided_.push_back(
         {tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
   region(stream.loop.body);
@@ -187,12 +196,12 @@ void TreeEmitter::after_step() {
 }
 
 // Runs `body` in turn `number` of the stream. Numbers beyond the last turn stand for the last turn
-// if all turns are whole; otherwise they fetch nothing.
+// if all turns are whole, or if the stream runs down; otherwise they fetch nothing.
 void TreeEmitter::in_turn_of(const Stream& stream, const Ring& ring, const Expr& number,
                              const std::function<void()>& body) {
   const auto [axis, length] = stream.loop.levels[0];
-  const Expr turn = ring.exact ? min(number, ring.turns - 1) : number;
-  Expr begin = stream.low + turn * Expr(length);
+  const Expr turn = ring.exact || stream.loop.down ? min(number, ring.turns - 1) : number;
+  Expr begin = stream.begin(turn);
   // A turn of one index has no tile along the axis that could be masked. Beyond the end it stands
   // for the last index.
   const Expr& extent = tree_.axes[axis].extent;
@@ -203,6 +212,7 @@ void TreeEmitter::in_turn_of(const Stream& stream, const Ring& ring, const Expr&
   }
   in_turn(stream.loop.levels[0], begin, /*shared=*/true, [&] {
     axes_[axis].whole = ring.exact || length == 1;
+    axes_[axis].early = stream.loop.bounds && !proves_at_most(0, begin);
     // Conditions that hold in the turn that multiplies need not hold in this one.
     const std::vector<IndexComparison> decided = decided_;
     decided_.resize(std::min(ring.decided, decided.size()));
@@ -263,14 +273,16 @@ void TreeEmitter::copy(const Stream& stream, const Ring& ring, const Expr& numbe
 
 // --- Dots of what slots hold --------------------------------------------------------------------
 
-// A dot on the matrix units of warps.
+// A dot on the matrix units of warps, as many summed indices at once as an instruction takes. A
+// factor that is made of tiles in registers is a tile of sums, of which each instruction takes a
+// part; it lies in the threads in which it is needed.
 void TreeEmitter::multiply_matrices(const LoopTask& task) {
   const LoopValue& value = tree_.values[task.target];
   const TaskTile own = tile_of(value.axes, axes_);
   if (own.dims.size() != 2 || !value.layout)
     refuse(task.location, "the sums of an mma must be a tile of two axes with a bound layout");
   const size_t summed = task.over.back();
-  const int64_t depth = extent_of(summed, axes_);
+  const int64_t length = extent_of(summed, axes_), depth = warp_dot_depth(task);
   // The number of threads along an axis of the sums.
   const auto threads = [&](size_t d) {
     int64_t out = 1;
@@ -278,11 +290,15 @@ void TreeEmitter::multiply_matrices(const LoopTask& task) {
       if (is_thread_digit(digit)) out *= digit.extent;
     return out;
   };
+  const auto layouts_of = [&](int64_t columns) {
+    return warp_dot_layouts({own.extents[0], columns}, {threads(0), threads(1)},
+                            value.layout->layout.axes[1].back().extent, depth);
+  };
   const DType dtype = warp_dot_dtype(task);
-  const DotLayouts layouts =
-      warp_dot_layouts(own.extents, {threads(0), threads(1)},
-                       value.layout->layout.axes[1].back().extent, warp_dot_depth(task));
-  if (!(layouts.sums == value.layout->layout) || depth != layouts.left.extent(1))
+  const DotLayouts layouts = layouts_of(own.extents[1]);
+  if (!(layouts.sums == value.layout->layout) || length % depth != 0 ||
+      std::ranges::any_of(
+          task.over, [&](size_t axis) { return axis != summed && extent_of(axis, axes_) > 1; }))
     refuse(task.location, "the layout of the sums of an mma is not that of the unit");
   if (own.extents[0] == depth || own.extents[1] == depth)
     refuse(
@@ -291,31 +307,82 @@ void TreeEmitter::multiply_matrices(const LoopTask& task) {
                     "mma from its factors if they have {} rows or columns",
                     depth));
   for (const Layout& layout : {layouts.sums, layouts.left, layouts.right}) note_layout(layout);
-  const auto factor = [&](size_t d) {
+  const bool carried = states_.contains(task.target);
+  if (!carried) {  // values of whole rows lie as the rows of the sums do
+    Layout rows{{layouts.sums.axes[0]}};
+    renumber_registers(rows);
+    note_layout(rows);
+  }
+  const auto result_of = [&](size_t d) {
+    return task.body.results[axes_of_result(task, 0).contains(own.dims[d]) ? 0 : 1];
+  };
+  // A factor along dimension d of the sums, for all summed indices from `first` on.
+  const auto factor = [&](size_t d, int64_t first, int64_t count) {
     TaskTile tile = tile_of({}, axes_);
     tile.dims = d == 0 ? std::vector{own.dims[0], summed} : std::vector{summed, own.dims[1]};
+    tile.index[name_of(summed)] += Expr(first);
     for (size_t k = 0; k < 2; ++k) {
-      const int64_t extent = k == d ? own.extents[d] : depth;
+      const int64_t extent = k == d ? own.extents[d] : count;
       tile.extents.push_back(extent);
       tile.digits.push_back({.extent = extent});
       tile.index[name_of(tile.dims[k])] += position_symbol('d', k, extent);
     }
-    forget();
-    const size_t result = axes_of_result(task, 0).contains(own.dims[d]) ? 0 : 1;
-    const uint32_t step = task.body.results[result];
+    const uint32_t step = result_of(d);
     const ValueOperand operand =
         converted(body(task.body, step, tile), task.body.steps[step].dtype, dtype);
-    forget();
-    return full(operand, tile, dtype);
+    const ValueId whole = full(operand, tile, dtype);
+    return is_zero_beyond(task, step) ? whole : without_tail(whole, task.over, tile, 0);
   };
-  ValueId& state = states_.at(task.target);
-  TileDotOp dot{.a = factor(0),
-                .b = factor(1),
-                .c = state,
-                .a_buffer = {},
-                .b_buffer = {},
-                .tf32 = dtype == DType::F32};
-  state = builder_.append(std::move(dot), {code_[state].type}, "dot")[0];
+  // The left factor if it is made of tiles in registers.
+  ValueId left;
+  if (makes_of_registers(task, result_of(0), summed)) {
+    if (own.dims[0] > summed)
+      refuse(task.location,
+             "the rows of a factor in registers must be declared before the summed axis");
+    note_layout(layouts_of(length).sums);
+    left = factor(0, 0, length);
+  }
+  if (makes_of_registers(task, result_of(1), summed))
+    refuse(task.location, "the factor of an mma with its columns must not be in registers");
+  const auto part = [&](size_t d, int64_t first) {
+    if (d == 0 && left) {
+      const ValueType type{dtype, 1, {own.extents[0], depth}};
+      return length == depth ? left : builder_.view(ViewKind::Slice, left, type, {0, first});
+    }
+    forget();
+    const ValueId out = factor(d, first, depth);
+    forget();
+    return out;
+  };
+  const ValueType type{DType::F32, 1, own.extents};
+  ValueId sum = carried ? states_.at(task.target) : builder_.constant(type, 0);
+  for (int64_t first = 0; first < length; first += depth) {
+    TileDotOp dot{.a = part(0, first),
+                  .b = part(1, first),
+                  .c = sum,
+                  .a_buffer = {},
+                  .b_buffer = {},
+                  .tf32 = dtype == DType::F32};
+    sum = builder_.append(std::move(dot), {code_[sum].type}, "dot")[0];
+  }
+  if (carried)
+    states_.at(task.target) = sum;
+  else
+    define(task, sum, own);
+}
+
+// Whether a factor of a dot is made of tiles in registers that run along the summed axis.
+bool TreeEmitter::makes_of_registers(const LoopTask& task, uint32_t result, size_t summed) const {
+  LoopBody only = task.body;
+  only.results = {result};
+  const std::vector<bool> needed = needed_steps(only);
+  for (size_t i = 0; i < needed.size(); ++i) {
+    const LoopStep& s = only.steps[i];
+    if (needed[i] && s.kind == LoopStep::Kind::Read && !chips_.contains(s.source) &&
+        contains(tree_.values[s.source].axes, summed))
+      return true;
+  }
+  return false;
 }
 
 // The axes along which a factor of a dot varies.

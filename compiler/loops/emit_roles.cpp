@@ -207,20 +207,25 @@ ValueId TreeEmitter::left_factor(const LoopTask& task) {
            "the rows of a factor in registers must be declared before the summed axis");
   lay_as_accumulator(factor);
   const ValueId value = full(body(task.body, number, factor), factor, left.dtype);
-  // Beyond the end of the summed axis, the other factor is 0, because it is copied. This factor
-  // must be finite there. A sum of another dot is 0 too, but what is computed from sums or from
-  // what is loaded may be anything (exp(0 - m) is infinite if m is low enough), so it is masked.
+  return is_zero_beyond(task, number) ? value : without_tail(value, task.over, factor, 0);
+}
+
+// Whether a factor of a dot needs no mask beyond the end of the summed axis. There the other factor
+// is 0, because it is copied; this factor must be finite. A sum of another dot is 0 too, and so are
+// the slices of plain programs. What is computed from sums or from what is loaded may be anything
+// (exp(0 - m) is infinite if m is low enough).
+bool TreeEmitter::is_zero_beyond(const LoopTask& task, uint32_t result) const {
   LoopBody only = task.body;
-  only.results = {number};
+  only.results = {result};
   const std::vector<bool> needed = needed_steps(only);
-  bool computed = false;
   for (size_t i = 0; i < needed.size(); ++i) {
     const LoopStep& s = only.steps[i];
-    const bool is_sum = s.kind == LoopStep::Kind::Read && !chips_.contains(s.source);
     const bool converts = s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::convert;
-    computed = computed || (needed[i] && !is_sum && !converts);
+    const bool reads_zero =
+        s.kind == LoopStep::Kind::Read && (!tree_.roles || !chips_.contains(s.source));
+    if (needed[i] && !reads_zero && !converts) return false;
   }
-  return computed ? without_tail(value, task.over, factor, 0) : value;
+  return true;
 }
 
 void TreeEmitter::start_dot(const LoopTask& task, ValueId factor) {

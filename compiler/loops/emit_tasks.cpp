@@ -964,7 +964,7 @@ void TreeEmitter::dot(const LoopTask& task) {
 
 void TreeEmitter::buffered_stage(const LoopTask& task) {
   const LoopValue& value = tree_.values[task.target];
-  const TaskTile tile = tile_of(value.axes, shared_);
+  const TaskTile tile = value.layout ? fetched_tile(task, 0) : tile_of(value.axes, shared_);
   const ValueId copied = full(body(task.body, task.body.results[0], tile), tile, value.dtype);
   // The buffer has its axes in the order of the value's axes.
   std::vector<Expr> at;
@@ -974,6 +974,7 @@ void TreeEmitter::buffered_stage(const LoopTask& task) {
       extents.push_back(tile.extents[static_cast<size_t>(d)]);
       at.push_back(position_symbol('d', static_cast<size_t>(d), extents.back()));
     }
+  if (extents.size() > 1) extents.back() += matrix_padding(task.target);
   const MemoryId memory = builder_.buffer(value.name, value.dtype, extents);
   builder_.store(copied, memory, at);
   OnChip chip{memory, std::nullopt, {}, {}};
@@ -982,6 +983,20 @@ void TreeEmitter::buffered_stage(const LoopTask& task) {
     chip.extents.push_back(extent_of(axis, shared_));
   }
   chips_[task.target] = std::move(chip);
+}
+
+// The elements behind each row of a buffer from which warps load matrices of 16-bit factors.
+// ldmatrix takes eight rows of 16 bytes at once: with 16 bytes behind each row, of an odd number of
+// such pieces, they lie in different banks.
+int64_t TreeEmitter::matrix_padding(size_t value) const {
+  constexpr int64_t kPieceBytes = 16;
+  bool multiplied = false;
+  for (const LoopRegion& phase : tree_.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      multiplied |= task.unit == Unit::Mma && reads_value(task, value);
+    });
+  const DType dtype = tree_.values[value].dtype;
+  return multiplied && is_half(dtype) ? kPieceBytes / static_cast<int64_t>(size_of(dtype)) : 0;
 }
 
 // Makes stores that stand side by side. If one may overwrite what another reads, all values are

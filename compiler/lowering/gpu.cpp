@@ -438,12 +438,13 @@ class GpuLowering : public Lowering {
     builder_.instruction(Instruction::cp_async_wait, {Expr(static_cast<int64_t>(left))});
     under_way_.erase(under_way_.begin(), under_way_.end() - static_cast<std::ptrdiff_t>(left));
   }
-  // Waits for all copies. A barrier before the next access makes them visible.
-  void end_copies() {
-    for (const Group& group : under_way_)
-      for (const Copied& copied : group)
+  // Waits until the `left` youngest groups of copies may be under way. A barrier before the next
+  // access makes the others visible.
+  void end_copies(size_t left = 0) {
+    for (size_t i = 0; i + left < under_way_.size(); ++i)
+      for (const Copied& copied : under_way_[i])
         Pending::insert(pending_[memories_[copied.memory.index]].stored, std::nullopt);
-    wait_for_copies(0);
+    wait_for_copies(left);
   }
 
   // Notes the copies under way when a turn begins. The copies that stand before the loop are those
@@ -472,9 +473,8 @@ class GpuLowering : public Lowering {
         if (!std::equal(first, last, made.begin())) break;
         last = first;
       }
-      if (count * groups.size() != under_way_.size()) count = 0;
     }
-    if (count == 0) end_copies();
+    end_copies(count * groups.size());
     for (const Group& group : groups)
       for (const Copied& copied : group) turns.targets.push_back({copied.memory, std::nullopt});
     turns.copies = inside ? 0 : std::max<size_t>(count, 1) * groups.size();
@@ -1181,7 +1181,7 @@ class GpuLowering : public Lowering {
   }
 
   bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const override {
-    if (op.kind == ViewKind::Slice && slices_registers(from, to)) return true;
+    if (op.kind == ViewKind::Slice && slices_registers(op, from, to)) return true;
     if (op.kind == ViewKind::Reshape && flattened(from) == flattened(to) &&
         lower_type(from).lanes == lower_type(to).lanes)
       return true;
@@ -1196,24 +1196,33 @@ class GpuLowering : public Lowering {
     return false;
   }
 
-  // Whether every sliced axis lies in the registers of each thread.
-  bool slices_registers(const ValueType& from, const ValueType& to) const {
+  // Whether every sliced axis is cut between registers of each thread.
+  bool slices_registers(const ViewOp& op, const ValueType& from, const ValueType& to) const {
     for (size_t axis = 0; axis < from.rank(); ++axis) {
       const AxisDigits own = digits(from, axis), other = digits(to, axis);
       if (own.spread != other.spread) return false;
-      if (from.extents[axis] == to.extents[axis])
+      if (from.extents[axis] == to.extents[axis]) {
         if (!same_digits(own, other)) return false;
-      if (from.extents[axis] != to.extents[axis])
-        if (!own.spread.empty() || (own.lanes != other.lanes && to.extents[axis] > 1)) return false;
+      } else if (own.spread.empty()) {
+        if (own.lanes != other.lanes && to.extents[axis] > 1) return false;
+      } else if (own.lanes != other.lanes || own.inner > 1 || other.inner > 1 ||
+                 op.arguments.empty() || op.arguments[axis] % (from.extents[axis] / own.array)) {
+        return false;
+      }
     }
     return true;
   }
 
   ValueOperand rename(const ViewOp& op, const ValueOperand& value, const Statement& s) override {
     if (op.kind != ViewKind::Slice) return Lowering::rename(op, value, s);
+    const ValueType& from = tile_[op.operand.value].type;
     const ValueType to = lower_type(result_type(s));
     const int32_t lanes = type_of(value).lanes;
     std::vector<int64_t> at = op.arguments;
+    // Along an axis that threads share, the cut lies between parts of all of them.
+    for (size_t axis = 0; axis < at.size(); ++axis)
+      if (const AxisDigits own = digits(from, axis); !own.spread.empty())
+        at[axis] /= from.extents[axis] / own.array / (axis + 1 == at.size() ? lanes : 1);
     const int64_t lane = at.back() % lanes;
     at.back() /= lanes;
     ValueType part = to;

@@ -132,9 +132,9 @@ std::string first_loops(std::string_view text, std::string_view file_name) {
   return to_text(first_tree(text, file_name));
 }
 
-// The trees of all kernels for a GPU of 132 multiprocessors, with the steps that its rules chose.
-std::string trees_for_hopper(std::string_view text, std::string_view file_name) {
-  Target target = find_target("sm_90a").value();
+// The trees of all kernels for a GPU, with the steps that its rules chose.
+std::string trees_for(std::string_view machine, std::string_view text, std::string_view file_name) {
+  Target target = find_target(machine).value();
   target.simulated = true;
   std::string out;
   CompileOptions options;
@@ -143,6 +143,12 @@ std::string trees_for_hopper(std::string_view text, std::string_view file_name) 
   };
   compile(parse_graph(text, file_name), target, options);
   return out;
+}
+std::string trees_for_ampere(std::string_view text, std::string_view file_name) {
+  return trees_for("sm_80", text, file_name);
+}
+std::string trees_for_hopper(std::string_view text, std::string_view file_name) {
+  return trees_for("sm_90a", text, file_name);
 }
 
 // Parses and verifies.
@@ -366,6 +372,7 @@ std::string planned(std::string_view text, std::string_view file_name) {
 
 constexpr Function kFunctions[] = {
     {"align_factors", run_pass<align_factors>},
+    {"ampere", trees_for_ampere},
     {"approximate", run_pass<approximate>},
     {"dead-code", run_pass<without_dead_code>},
     {"expand", run_pass<expand>},

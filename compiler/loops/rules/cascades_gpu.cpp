@@ -1,12 +1,18 @@
-// cascades_gpu.cpp — the rule for cascades of dots on asynchronous matrix units. The result of the
+// cascades_gpu.cpp — the rule for cascades of dots on the matrix units of a GPU. The result of the
 // first dots is a tile that never leaves the instance.
 //
 // The rows of all dots are along one parallel axis, the walk goes along another axis, and their
-// other axes are whole. Reductions along the walk join it by the online rule.
+// other axes are whole. Reductions along the walk join it by the online rule. The two kinds of
+// matrix units differ in who copies and in the tiles:
+//
+//   asynchronous units   one role copies boxes; groups of 64 rows multiply what lies on chip
+//   the units of warps   all threads copy ahead, into a ring; each warp has 16 or 32 rows
 #include <algorithm>
 
 #include "compiler/loops/rules/asynchronous.h"
 #include "compiler/loops/rules/cascade.h"
+#include "compiler/loops/rules/layouts.h"
+#include "ir/code/dot_layouts.h"
 #include "ir/support/text.h"
 #include "ir/target/features.h"
 
@@ -23,6 +29,167 @@ constexpr int64_t kMostTurn = 128;  // indices of a turn of the walk
 constexpr int64_t kSlots = 2;       // of the ring
 constexpr int64_t kCopyRegisters = 24, kGroupRegisters = 240;
 constexpr int64_t kMostGrouped = 8;
+
+// Figures of the matrix units of warps. With 32 rows of a warp, each fragment of the other factor
+// is multiplied twice, so shared memory keeps up with the units; with 16 rows, the sums of a thread
+// take half of the registers.
+struct WarpRows {
+  int64_t warps, rows;  // rows of each warp
+};
+constexpr WarpRows kWarpRows[] = {{4, 32}, {8, 16}, {4, 16}, {2, 16}};
+constexpr int64_t kMostWarpTurn = 64, kLeastWarpTurn = 32;
+constexpr int64_t kWarpRegisters = 255, kOtherRegisters = 44;
+constexpr int64_t kCopiedBytes = 16;  // of a thread at once; also the padding of rows on chip
+
+// --- What both kinds of units have in common ----------------------------------------------------
+
+// A dot by name, which steps do not change.
+struct NamedDot {
+  std::string name;
+  bool swap;      // whether the right factor has the rows
+  bool is_first;  // whether its sums are complete in a turn of the walk
+};
+
+// A factor to be staged, which is read directly from memory.
+struct Staged {
+  std::string tensor;
+  bool in_walk;
+  int64_t row_bytes;  // bytes of a row of the tile
+};
+
+struct Factors {
+  std::vector<NamedDot> dots;
+  std::set<size_t> tiled;  // the axes of the dots' tiles
+  std::vector<Staged> staged;
+  int64_t columns = 0;      // of the sums that are carried
+  int64_t first_dots = 0;   // dots whose sums are complete in a turn
+  double walked_bytes = 0;  // bytes that all tiles of rows read in their walks
+};
+
+bool is_load(const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }
+
+// The dots, and the factors that are copied. Bulk copies cannot fetch all factors.
+std::optional<Refusal> find_factors(const LoopTree& tree, const Cascade& cascade, bool by_boxes,
+                                    Factors& out) {
+  const auto is_whole = [&](size_t axis) {
+    return axis != *cascade.rows &&
+           !(contains(cascade.nest, axis) || cascade.around.contains(axis));
+  };
+  for (const auto& [dot, rows_factor] : cascade.dots) {
+    const bool carried = contains(dot->over, cascade.walk);
+    out.dots.push_back({tree.values[dot->target].name, rows_factor == 1, !carried});
+    std::vector<size_t> axes = tree.values[dot->target].axes;
+    int64_t own = 1;
+    for (const size_t axis : axes)
+      if (is_whole(axis)) own *= planned_extent(tree, axis);
+    (carried ? out.columns : out.first_dots) += carried ? own : 1;
+    axes.insert(axes.end(), dot->over.begin(), dot->over.end());
+    for (const size_t axis : axes)
+      if (axis == *cascade.rows || is_whole(axis)) out.tiled.insert(axis);
+  }
+  for (const auto& [dot, rows_factor] : cascade.dots)
+    for (size_t factor = 0; factor < 2; ++factor) {
+      const LoopTask only = with_factor(*dot, factor);
+      const LoopStep& last = only.body.steps[only.body.results[0]];
+      if (!is_half(last.dtype))
+        return no_rule("the dots of a cascade need factors of 16 bits here");
+      if (!is_load(last)) {
+        if (factor != rows_factor)
+          return no_rule("the factor of a dot without the rows must be loaded, but is computed");
+        continue;
+      }
+      if (by_boxes)
+        if (auto refusal = refuse_copies(tree, last, out.tiled, cascade.walk, 0)) return refusal;
+      Staged copy{tree.tensors[last.source].name, false, 2};
+      for (const size_t axis : axes_used(tree, only)) {
+        if (axis == cascade.walk)
+          copy.in_walk = true;
+        else if (out.tiled.contains(axis) && axis != *cascade.rows)
+          copy.row_bytes *= planned_extent(tree, axis);
+      }
+      if (std::ranges::any_of(out.staged, [&](const Staged& s) { return s.tensor == copy.tensor; }))
+        continue;
+      out.staged.push_back(copy);
+      if (copy.in_walk)
+        out.walked_bytes += static_cast<double>(copy.row_bytes) *
+                            static_cast<double>(planned_extent(tree, cascade.walk));
+    }
+  return std::nullopt;
+}
+
+std::optional<Refusal> take_legal(Scheduled& out, StepKind step) {
+  auto refusal = std::visit([&](const auto& kind) { return legal(out.tree, kind); }, step);
+  if (!refusal) out.take(std::move(step));
+  return refusal;
+}
+
+// The loop that is dealt to the grid, by the name of its first axis.
+std::string grid_of(const LoopTree& tree, const Cascade& cascade) {
+  for (const size_t axis : cascade.nest)
+    if (axis != *cascade.rows) return tree.axes[axis].name;
+  return tree.axes[*cascade.rows].name;
+}
+
+// Deals the rows to instances, with `cut` inside of each; then walks in turns of `turn` indices,
+// and stages the factors.
+std::optional<Refusal> walk_in_turns(Scheduled& out, const Cascade& cascade, const Factors& factors,
+                                     std::vector<StepKind> cut, const std::vector<StepKind>& dealt,
+                                     int64_t turn) {
+  const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
+  const std::string rows = name(*cascade.rows), walk = name(cascade.walk),
+                    grid = grid_of(out.tree, cascade);
+  for (size_t i = 0; i + 1 < cascade.nest.size(); ++i)
+    if (cascade.nest[i] == *cascade.rows)
+      for (size_t k = i; k + 1 < cascade.nest.size(); ++k)
+        if (auto refusal = take_legal(out, ReorderStep{{rows}, {name(cascade.nest[k + 1])}}))
+          return refusal;
+  for (const size_t axis : cascade.nest)
+    if (axis != *cascade.rows && name(axis) != grid)
+      cut.emplace_back(TupleStep{{grid}, {name(axis)}});
+  const bool has_all = cut.size() == 1;
+  if (grid != rows && !has_all) cut.emplace_back(TupleStep{{grid}, {rows}});
+  cut.emplace_back(OnStep{{grid}, Machine::Grid});
+  cut.insert(cut.end(), dealt.begin(), dealt.end());
+  for (StepKind& step : cut)
+    if (auto refusal = take_legal(out, std::move(step))) return refusal;
+  std::set<size_t> walked = cascade.around;
+  walked.insert(cascade.walk);
+  make_whole(out, walked);
+  if (auto refusal = join_walk(out, cascade.walk, turn)) return refusal;
+  part_walk(out, cascade.walk, turn);
+  for (const Staged& s : factors.staged)
+    if (auto refusal = take_legal(out, StageStep{{false, s.tensor}, {s.in_walk ? walk : grid}}))
+      return refusal;
+  return std::nullopt;
+}
+
+// Deals the tiles: instances that walk over the same data run at the same time, as many as the
+// shared cache can serve. If walks end with their rows, the longest come first.
+void deal_tiles(Scheduled& out, const Cascade& cascade, double walked_bytes, const Target& target) {
+  const LoopTree& tree = out.tree;
+  const Loop& grid = *std::get<Box<Loop>>(tree.phases[0].front());
+  std::vector<DealOrder> orders;
+  std::optional<size_t> widest;
+  for (const LoopLevel& level : grid.levels)
+    if (level.axis != *cascade.rows &&
+        (!widest || planned_extent(tree, level.axis) > planned_extent(tree, *widest)))
+      widest = level.axis;
+  int64_t number = kMostGrouped;
+  while (number > 1 && static_cast<double>(number) * walked_bytes > target.l3_bytes / 2)
+    number /= 2;
+  while (widest && number > 1 && !tree.axes[*widest].extent.is_multiple_of(number)) number /= 2;
+  if (widest && number > 1)
+    orders.push_back({Deal::Order::Grouped, number, tree.axes[*widest].name});
+  bool ends_with_rows = false;
+  visit_loops(tree.phases[0], [&](const Loop& loop) {
+    if (loop.bounds)
+      ends_with_rows |=
+          loop.bounds->second.uses(end_symbol(tree.axes[*cascade.rows]).symbol_name());
+  });
+  if (ends_with_rows && grid.levels.back().axis == *cascade.rows)
+    orders.push_back({Deal::Order::Longest, 0, ""});
+  if (!orders.empty()) out.take(DealStep{{tree.axes[grid.levels[0].axis].name}, orders});
+}
 
 // --- Asynchronous dots --------------------------------------------------------------------------
 
@@ -56,82 +223,13 @@ bool may_run_ahead(const LoopTree& tree, size_t walk) {
   return out;
 }
 
-bool is_load(const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }
-
-// Deals the tiles: instances that walk over the same data run at the same time, as many as the
-// shared cache can serve. If walks end with their rows, the longest come first.
-void deal_tiles(Scheduled& out, const Cascade& cascade, double walked_bytes, const Target& target) {
-  const LoopTree& tree = out.tree;
-  const Loop& grid = *std::get<Box<Loop>>(tree.phases[0].front());
-  std::vector<DealOrder> orders;
-  std::optional<size_t> widest;
-  for (const LoopLevel& level : grid.levels)
-    if (level.axis != *cascade.rows &&
-        (!widest || planned_extent(tree, level.axis) > planned_extent(tree, *widest)))
-      widest = level.axis;
-  int64_t number = kMostGrouped;
-  while (number > 1 && static_cast<double>(number) * walked_bytes > target.l3_bytes / 2)
-    number /= 2;
-  while (widest && number > 1 && !tree.axes[*widest].extent.is_multiple_of(number)) number /= 2;
-  if (widest && number > 1)
-    orders.push_back({Deal::Order::Grouped, number, tree.axes[*widest].name});
-  bool ends_with_rows = false;
-  visit_loops(tree.phases[0], [&](const Loop& loop) {
-    if (loop.bounds)
-      ends_with_rows |=
-          loop.bounds->second.uses(end_symbol(tree.axes[*cascade.rows]).symbol_name());
-  });
-  if (ends_with_rows && grid.levels.back().axis == *cascade.rows)
-    orders.push_back({Deal::Order::Longest, 0, ""});
-  if (!orders.empty()) out.take(DealStep{{tree.axes[grid.levels[0].axis].name}, orders});
-}
-
 std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
                                          const Target& target) {
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   const std::string rows = name(*cascade.rows), walk = name(cascade.walk);
-  std::set<size_t> tiled;
-  struct NamedDot {
-    std::string name;
-    bool swap;
-  };
-  std::vector<NamedDot> dots;
-  for (const auto& [dot, rows_factor] : cascade.dots) {
-    dots.push_back({out.tree.values[dot->target].name, rows_factor == 1});
-    std::vector<size_t> axes = out.tree.values[dot->target].axes;
-    axes.insert(axes.end(), dot->over.begin(), dot->over.end());
-    for (const size_t axis : axes)
-      if (axis == *cascade.rows || !(contains(cascade.nest, axis) || cascade.around.contains(axis)))
-        tiled.insert(axis);
-  }
-  // The factors to be staged, which are read directly from memory, and where they are staged.
-  struct Staged {
-    std::string tensor;
-    bool in_walk;
-    int64_t row_bytes;  // bytes of a row of the tile
-  };
-  std::vector<Staged> staged;
-  for (const auto& [dot, rows_factor] : cascade.dots)
-    for (size_t factor = 0; factor < 2; ++factor) {
-      const LoopTask only = with_factor(*dot, factor);
-      const LoopStep& last = only.body.steps[only.body.results[0]];
-      if (!is_half(last.dtype)) return no_rule("asynchronous dots need factors of 16 bits here");
-      if (!is_load(last)) {
-        if (factor != rows_factor)
-          return no_rule("the factor of a dot without the rows must be loaded, but is computed");
-        continue;
-      }
-      if (auto refusal = refuse_copies(out.tree, last, tiled, cascade.walk, 0)) return refusal;
-      Staged copy{out.tree.tensors[last.source].name, false, 2};
-      for (const size_t axis : axes_used(out.tree, only)) {
-        if (axis == cascade.walk)
-          copy.in_walk = true;
-        else if (tiled.contains(axis) && axis != *cascade.rows)
-          copy.row_bytes *= planned_extent(out.tree, axis);
-      }
-      if (std::ranges::none_of(staged, [&](const Staged& s) { return s.tensor == copy.tensor; }))
-        staged.push_back(copy);
-    }
+  Factors factors;
+  if (auto refusal = find_factors(out.tree, cascade, /*by_boxes=*/true, factors)) return refusal;
+  const std::set<size_t>& tiled = factors.tiled;
 
   // Vectors that vary only along the walk are copied with the factors.
   const auto read_along_walk = [&](size_t tensor) {
@@ -163,83 +261,39 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
   // The tiles: rows for two groups, however few rows there are, and turns of the walk as long as
   // the registers and the chip allow.
   const int64_t groups = kGroups;
-  int64_t columns = 0;  // columns of the sums that are carried
-  for (const auto& [dot, rows_factor] : cascade.dots)
-    if (contains(dot->over, cascade.walk)) {
-      int64_t own = 1;
-      for (const size_t axis : out.tree.values[dot->target].axes)
-        if (tiled.contains(axis) && axis != *cascade.rows) own *= planned_extent(out.tree, axis);
-      columns += own;
-    }
   const auto fits = [&](int64_t turn) {
     // Results are stored through the chip, in slabs if they are wide.
-    int64_t bytes = groups * kGroupRows * std::min<int64_t>(columns, 2 * kSlab) * 2 +
+    int64_t bytes = groups * kGroupRows * std::min<int64_t>(factors.columns, 2 * kSlab) * 2 +
                     vector_bytes * turn * kSlots;
-    for (const Staged& s : staged) {
+    for (const Staged& s : factors.staged) {
       const int64_t row = (s.row_bytes + kPanelBytes - 1) / kPanelBytes * kPanelBytes;
       bytes += row * (s.in_walk ? turn * kSlots : groups * kGroupRows);
     }
-    const int64_t registers = (columns + turn + turn / 2) * kGroupRows / 128 + 40;
+    const int64_t registers = (factors.columns + turn + turn / 2) * kGroupRows / 128 + 40;
     return bytes + 1024 <= target.l1_bytes && registers <= kGroupRegisters;
   };
-  double walked_bytes = 0;  // bytes that all tiles of rows read in their walks
-  for (const Staged& s : staged)
-    if (s.in_walk)
-      walked_bytes += static_cast<double>(s.row_bytes) *
-                      static_cast<double>(planned_extent(out.tree, cascade.walk));
   int64_t turn = kMostTurn;
   while (turn > 16 && !fits(turn)) turn /= 2;
   if (!fits(turn)) return no_rule("the sums or the copies of a turn do not fit into the machine");
 
-  for (size_t i = 0; i + 1 < cascade.nest.size(); ++i)
-    if (cascade.nest[i] == *cascade.rows)
-      for (size_t k = i; k + 1 < cascade.nest.size(); ++k) {
-        const ReorderStep step{{rows}, {name(cascade.nest[k + 1])}};
-        if (auto refusal = legal(out.tree, step)) return refusal;
-        out.take(step);
-      }
-  const auto take = [&](StepKind step) -> std::optional<Refusal> {
-    auto refusal = std::visit([&](const auto& kind) { return legal(out.tree, kind); }, step);
-    if (!refusal) out.take(std::move(step));
+  const std::vector<StepKind> cut = {SplitStep{{rows}, groups * kGroupRows, true},
+                                     SplitStep{{rows, 2}, kGroupRows, true}, WholeStep{{rows, 3}}};
+  if (auto refusal =
+          walk_in_turns(out, cascade, factors, cut, {OnStep{{rows, 2}, Machine::Group}}, turn))
     return refusal;
-  };
-  std::string grid;
-  for (const size_t axis : cascade.nest)
-    if (axis != *cascade.rows && grid.empty()) grid = name(axis);
-  if (grid.empty()) grid = rows;
-  std::vector<StepKind> steps = {SplitStep{{rows}, groups * kGroupRows, true},
-                                 SplitStep{{rows, 2}, kGroupRows, true}, WholeStep{{rows, 3}}};
-  for (const size_t axis : cascade.nest)
-    if (axis != *cascade.rows && name(axis) != grid)
-      steps.push_back(TupleStep{{grid}, {name(axis)}});
-  if (grid != rows) steps.push_back(TupleStep{{grid}, {rows}});
-  steps.push_back(OnStep{{grid}, Machine::Grid});
-  steps.push_back(OnStep{{rows, 2}, Machine::Group});
-  for (StepKind& step : steps)
-    if (auto refusal = take(std::move(step))) return refusal;
-  std::set<size_t> walked = cascade.around;
-  walked.insert(cascade.walk);
-  make_whole(out, walked);
-  if (auto refusal = join_walk(out, cascade.walk, turn)) return refusal;
-  part_walk(out, cascade.walk, turn);
-  for (const Staged& s : staged)
-    if (auto refusal = take(StageStep{{false, s.tensor}, {s.in_walk ? walk : grid}}))
-      return refusal;
   for (const std::string& vector : vectors) out.try_take(StageStep{{false, vector}, {walk}});
-  if (auto refusal = take(RingStep{{walk}, kSlots})) return refusal;
-  if (auto refusal = take(RolesStep{kCopyRegisters, kGroupRegisters})) return refusal;
-  for (const auto& [dot, swap] : dots)
-    if (auto refusal = take(UnitStep{dot, Unit::Wgmma, swap})) return refusal;
+  if (auto refusal = take_legal(out, RingStep{{walk}, kSlots})) return refusal;
+  if (auto refusal = take_legal(out, RolesStep{kCopyRegisters, kGroupRegisters})) return refusal;
+  for (const NamedDot& dot : factors.dots)
+    if (auto refusal = take_legal(out, UnitStep{dot.name, Unit::Wgmma, dot.swap})) return refusal;
   // A walk of one turn has no other turn to overlap with.
   const bool walks = out.tree.axes[cascade.walk].extent.range().max > turn;
   if (walks && groups == 2)
-    if (auto refusal = take(TurnsStep{{walk}})) return refusal;
+    if (auto refusal = take_legal(out, TurnsStep{{walk}})) return refusal;
   // The first dots of the next turn run while this turn computes.
   if (walks && may_run_ahead(out.tree, cascade.walk))
-    for (const auto& [dot, swap] : dots) {
-      const LoopTask& task = task_at(out.tree, maker_of(out.tree, *find_value(out.tree, dot)));
-      if (!contains(task.over, cascade.walk)) out.try_take(AheadStep{dot, 1});
-    }
+    for (const NamedDot& dot : factors.dots)
+      if (dot.is_first) out.try_take(AheadStep{dot.name, 1});
   struct Slab {
     std::string tensor, axis;
   };
@@ -252,7 +306,128 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
         slabs.push_back({out.tree.tensors[task.target].name, name(axis)});
   });
   for (const Slab& slab : slabs) out.try_take(SlabsStep{{false, slab.tensor}, slab.axis, kSlab});
-  deal_tiles(out, cascade, walked_bytes, target);
+  deal_tiles(out, cascade, factors.walked_bytes, target);
+  return std::nullopt;
+}
+
+// --- The matrix units of warps -----------------------------------------------------------------
+
+// The rows of an instance and the turns of the walk.
+struct WarpTile {
+  WarpRows shape;
+  int64_t turn;
+  int64_t rows() const { return shape.warps * shape.rows; }
+};
+
+// The first tile that fits the registers and the chip. A smaller one is better if there are too few
+// rows for it, or if some multiprocessor would have no instance.
+std::optional<WarpTile> choose_warps(const LoopTree& tree, const Cascade& cascade,
+                                     const Factors& factors, const Target& target) {
+  const int64_t rows = planned_extent(tree, *cascade.rows);
+  int64_t instances = 1;
+  for (const size_t axis : cascade.nest)
+    if (axis != *cascade.rows) instances *= planned_extent(tree, axis);
+  const bool alone = cascade.nest.size() == 1;  // whether the rows are the only loop on the grid
+  const auto fits = [&](const WarpTile& tile) {
+    if (alone && tree.axes[*cascade.rows].extent.is_constant(tile.rows())) return false;
+    // While the factor of 16 bits is made, it lies beside a part of the sums of which it is made.
+    const int64_t sums = factors.columns + factors.first_dots * (tile.turn + tile.turn / 4);
+    int64_t bytes = 0;
+    for (const Staged& s : factors.staged)
+      bytes += (s.row_bytes + kCopiedBytes) * (s.in_walk ? tile.turn * kSlots : tile.rows());
+    return bytes + 1024 <= target.l1_bytes &&
+           sums * tile.shape.rows / kWarpThreads + kOtherRegisters <= kWarpRegisters;
+  };
+  std::optional<WarpTile> out;
+  for (const WarpRows& shape : kWarpRows) {
+    WarpTile tile{shape, std::clamp(ceil_power_of_two(planned_extent(tree, cascade.walk)),
+                                    kLeastWarpTurn, kMostWarpTurn)};
+    // A walk has more than one turn, or a turn that is not whole.
+    const auto is_one = [&] { return tree.axes[cascade.walk].extent.is_constant(tile.turn); };
+    while (tile.turn > kLeastWarpTurn && (!fits(tile) || is_one())) tile.turn /= 2;
+    if (is_one()) tile.turn *= 2;
+    if (!fits(tile) || (out && tile.rows() == out->rows())) continue;
+    const bool is_empty = out && 2 * rows <= out->rows();
+    const bool has_few = out && instances * ceil_divide(rows, out->rows()) < target.cores;
+    // Few warps take longer to copy what they walk over.
+    if (out && !is_empty && !(has_few && shape.warps >= 4)) break;
+    out = tile;
+  }
+  return out;
+}
+
+// Binds the layout in which a staged factor is copied: neighbours in memory belong to one thread.
+void bind_copy(Scheduled& out, size_t value, int64_t threads) {
+  const LoopTree& tree = out.tree;
+  const ItemPlace place = maker_of(tree, value);
+  const LoopTask& task = task_at(tree, place);
+  const auto around = loops_around(tree, place);
+  std::vector<size_t> axes;
+  std::vector<int64_t> extents;
+  for (const size_t axis : tree.values[value].axes)
+    if (const auto extent = extent_in(tree, around, axis).as_constant(); extent != 1) {
+      axes.push_back(axis);
+      extents.push_back(extent.value_or(0));
+    }
+  if (axes.size() != 2 || std::ranges::count(extents, 0) > 0) return;
+  const LoopAxis& last = tree.axes[axes[1]];
+  const LoopStep& load = task.body.steps[task.body.results[0]];
+  if (!is_load(load)) return;
+  const int64_t vector = std::min(
+      vector_along({{load.source, linear_offset(load.at, tree.tensors[load.source].type.shape),
+                     size_of(load.dtype)}},
+                   last),
+      extents[1] & -extents[1]);
+  const int64_t vectors = extents[1] / vector, along = std::min(threads, vectors & -vectors);
+  Layout layout = spread(extents, {threads / along, along}, vector);
+  if (axes[0] > axes[1]) std::swap(layout.axes[0], layout.axes[1]);
+  out.try_take(BindStep{{true, tree.values[value].name}, layout});
+}
+
+std::optional<Refusal> take_warps(Scheduled& out, const Cascade& cascade, const Target& target) {
+  if (planned_extent(out.tree, *cascade.rows) <= kFewCascadeRows)
+    return no_rule("the units of warps multiply many rows");
+  Factors factors;
+  if (auto refusal = find_factors(out.tree, cascade, /*by_boxes=*/false, factors)) return refusal;
+  const std::string rows = out.tree.axes[*cascade.rows].name,
+                    walk = out.tree.axes[cascade.walk].name;
+  const auto tile = choose_warps(out.tree, cascade, factors, target);
+  if (!tile) return no_rule("the sums or the copies of a turn do not fit into the machine");
+  const size_t values = out.tree.values.size();
+  std::vector<StepKind> cut = {SplitStep{{rows}, tile->rows(), true}, WholeStep{{rows, 2}}};
+  if (out.tree.axes[*cascade.rows].extent.is_constant(tile->rows())) cut = {WholeStep{{rows}}};
+  if (auto refusal = walk_in_turns(out, cascade, factors, std::move(cut), {}, tile->turn))
+    return refusal;
+  if (auto refusal = take_legal(out, RingStep{{walk}, kSlots})) return refusal;
+  for (const NamedDot& dot : factors.dots)
+    if (auto refusal = take_legal(out, UnitStep{dot.name, Unit::Mma})) return refusal;
+  deal_tiles(out, cascade, factors.walked_bytes, target);
+  // Rows are the first dimension of all tiles.
+  const auto columns_of = [&](const std::string& dot) {
+    std::vector<std::pair<std::string, int64_t>> columns;
+    const size_t value = *find_value(out.tree, dot);
+    const auto around = loops_around(out.tree, maker_of(out.tree, value));
+    for (const size_t axis : out.tree.values[value].axes)
+      if (const auto extent = extent_in(out.tree, around, axis).as_constant();
+          extent != 1 && out.tree.axes[axis].name != rows)
+        columns.emplace_back(out.tree.axes[axis].name, extent.value_or(0));
+    return columns;
+  };
+  for (const NamedDot& dot : factors.dots)
+    for (const auto& [axis, extent] : columns_of(dot.name))
+      if (*find_axis(out.tree, axis) < *find_axis(out.tree, rows)) out.take(LastStep{axis});
+  const int64_t threads = tile->shape.warps * kWarpThreads;
+  const auto sums = [&](int64_t columns) {
+    return warp_dot_layouts({tile->rows(), columns}, {threads / 4, 4}, 2, kHalfDotDepth).sums;
+  };
+  for (const NamedDot& dot : factors.dots) {
+    const auto columns = columns_of(dot.name);
+    if (columns.size() != 1) return no_rule("the sums of a dot have more than one axis of columns");
+    if (auto refusal = take_legal(out, BindStep{{true, dot.name}, sums(columns[0].second)}))
+      return refusal;
+  }
+  for (size_t value = values; value < out.tree.values.size(); ++value)
+    bind_copy(out, value, threads);
   return std::nullopt;
 }
 
@@ -262,11 +437,20 @@ std::optional<Refusal> tile_cascade_for_gpu(Scheduled& out, const Target& target
   const auto found = find_cascade(out.tree);
   if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
   draw_factors(out);
-  if (!target.asynchronous_dots)
+  if (target.matrix_speed == 0)
     return no_rule("no rule can choose the steps for dots without a matrix unit");
   // The tasks of the cascade stay those of the tree before the steps.
-  const LoopTree before = out.tree;
-  return take_asynchronous(out, std::get<Cascade>(find_cascade(before)), target);
+  const Scheduled before = out;
+  const auto cascade = std::get<Cascade>(find_cascade(before.tree));
+  std::optional<Refusal> refused;
+  if (target.asynchronous_dots) {
+    refused = take_asynchronous(out, cascade, target);
+    if (!refused) return std::nullopt;
+    out = before;
+  }
+  auto refusal = take_warps(out, cascade, target);
+  if (!refusal) out.refused = std::move(refused);
+  return refusal && refused ? refused : refusal;
 }
 
 }  // namespace braze
