@@ -54,7 +54,8 @@ std::optional<Refusal> tile_few_rows_for_cpu(Scheduled& out, const Target& targe
   make_whole(out, {cascade.walk});
   if (auto refusal = join_walk(out, cascade.walk, turn)) return refusal;
   limit_walk(out, cascade.walk);
-  if (!loop_at(out.tree, find_loop(out.tree, {name(cascade.walk)}).value()).limit)
+  // A part of a kernel may not load the integer itself, while the whole kernel does.
+  if (!loop_at(out.tree, find_loop(out.tree, {name(cascade.walk)}).value()).limit && !out.unlimited)
     return no_rule("no integer that is loaded bounds the walk");
   int64_t instances = ceil_divide(rows, row_tile);
   for (const size_t axis : cascade.nest)
