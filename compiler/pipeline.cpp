@@ -174,7 +174,7 @@ Program interpreter_program(const Graph& whole) {
 // The extension of the files that hold a step's result in the dump folder.
 std::string_view file_extension(std::string_view stage) {
   constexpr std::pair<std::string_view, std::string_view> kExtensions[] = {
-      {"fusion", "txt"}, {"refusal", "txt"}, {"llvm", "ll"},   {"asm", "s"},
+      {"fusion", "txt"}, {"refusal", "txt"}, {"limit", "txt"}, {"llvm", "ll"},    {"asm", "s"},
       {"ptx", "ptx"},    {"cuda", "cu"},     {"sass", "sass"}, {"program", "txt"}};
   for (const auto& [name, extension] : kExtensions)
     if (name == stage) return extension;
@@ -482,6 +482,19 @@ void show_code(const Kernel& kernel, const Target& target, const CompileOptions&
       {"sass", kernel.name, [&] { return gpu_machine_text(generate(kernel, target, options)); }});
 }
 
+// The loops of a kernel that an integer bounds which they load, or why one does not; empty if no
+// task compares indices with one.
+std::string limits_text(const TreeTiling& tiling) {
+  std::string out;
+  for (const LoopRegion& phase : tiling.tree.phases)
+    visit_loops(phase, [&](const Loop& loop) {
+      if (loop.limit) out += to_text(tiling.tree, loop) + "\n";
+    });
+  if (tiling.unlimited)
+    out += fmt::format("none ({}): {}\n", tiling.unlimited->code->name, tiling.unlimited->why);
+  return out;
+}
+
 TreeTiling tiled_kernel(const TilingRequest& request, LoopTree first, const CompileOptions& options,
                         PhaseViewers& viewers) {
   const std::string& name = request.name;
@@ -505,6 +518,8 @@ TreeTiling tiled_kernel(const TilingRequest& request, LoopTree first, const Comp
   auto& tiling = std::get<TreeTiling>(made);
   if (tiling.refused) viewers.show({"refusal", name, [&] { return text_of(*tiling.refused); }});
   viewers.show("loops", tiling.tree, name);
+  if (const std::string limits = limits_text(tiling); !limits.empty())
+    viewers.show({"limit", name, [&] { return limits; }});
   return std::move(tiling);
 }
 

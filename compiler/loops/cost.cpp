@@ -56,6 +56,9 @@ double mean_length(const LoopTree& tree, const std::vector<const Loop*>& outside
   const auto at = [&](const Expr& bound, int sample) -> std::optional<int64_t> {
     std::unordered_map<std::string, Expr> values;
     for (const Expr& size : tree.symbols) values.emplace(size.symbol_name(), size.range().max);
+    // Any number of the axis may be loaded.
+    values.emplace(limit_symbol(tree.axes[axis]).symbol_name(),
+                   planned_extent(tree, axis) * sample / (kSamples - 1));
     for (const Loop* other : outside)
       for (const auto& [outer, turn] : other->levels) {
         const int64_t extent = planned_extent(tree, outer);

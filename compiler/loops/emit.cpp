@@ -347,7 +347,26 @@ std::pair<Expr, Expr> TreeEmitter::bounds_of(const Loop& loop) const {
     now.insert_or_assign(end_symbol(tree_.axes[a]).symbol_name(),
                          shared_[a].begin + shared_[a].turn);
   }
+  if (loop.limit) {
+    const size_t axis = loop.levels[0].axis;
+    now.insert_or_assign(limit_symbol(tree_.axes[axis]).symbol_name(), limits_.at(axis));
+  }
   return {loop.bounds->first.substitute(now), loop.bounds->second.substitute(now)};
+}
+
+// Loads the limit of a loop that begins here.
+Expr TreeEmitter::limit_of(const Loop& loop) {
+  const LoopBody& body = *loop.limit;
+  const uint32_t result = body.results[0];
+  const DType from = body.steps[result].dtype;
+  const DType to = from == DType::I64 || from == DType::U32 ? DType::I64 : DType::I32;
+  TaskTile scalar = tile_of({}, axes_);
+  if (tree_.roles) scalar.layout.emplace();
+  const ValueOperand number = converted(this->body(body, result, scalar), from, to);
+  if (number.is_literal()) return bits_to_int(to, number.bits);
+  const Expr value = value_symbol(code_, number.value);
+  if (to == DType::I32) return value;
+  return builder_.let("limit", min(max(value, kLimits.min), kLimits.max));
 }
 
 void TreeEmitter::in_turn(const LoopLevel& level, const Expr& begin, bool shared,
@@ -558,6 +577,7 @@ void TreeEmitter::stream(const Loop& loop) {
   if (several && (!tree_.roles || loop.down || !loop.parts.empty()))
     refuse(loop.location, "a stream over several axes needs roles, and goes up as a whole");
   const auto [axis, length] = loop.levels[0];
+  if (loop.limit) limits_.insert_or_assign(axis, limit_of(loop));
   Stream stream{.loop = loop,
                 .low = axes_[axis].begin,
                 .high = axes_[axis].end.value_or(tree_.axes[axis].extent),

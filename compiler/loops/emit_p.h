@@ -171,6 +171,7 @@ class TreeEmitter {
                   const std::function<void(const Expr&)>& body);
   Expr turns_of(const Loop& loop, size_t level);
   std::pair<Expr, Expr> bounds_of(const Loop& loop) const;
+  Expr limit_of(const Loop& loop);
   int64_t extent_of(size_t axis, const AxesNow& axes) const;
   /// Runs `body` in the turn of `level` that begins at `begin`.
   void in_turn(const LoopLevel& level, const Expr& begin, bool shared,
@@ -409,8 +410,9 @@ class TreeEmitter {
   const Loop* ranks_ = nullptr;  // the loop over the blocks of a cluster
   Expr rank_;                    // the rank of the present block
   const Loop* group_ = nullptr;
-  Expr copy_;              // the index of the present copy of a role, which is a group
-  AxesNow axes_, shared_;  // where axes stand; `shared_` ignores loops on group
+  Expr copy_;                      // the index of the present copy of a role, which is a group
+  AxesNow axes_, shared_;          // where axes stand; `shared_` ignores loops on group
+  std::map<size_t, Expr> limits_;  // by axis: the limit of the stream over it that is being walked
   std::vector<Counter> counters_;
   // Regions around, with the number of the next item in each.
   std::vector<std::pair<const LoopRegion*, size_t>> path_;

@@ -167,6 +167,7 @@ class TreeInterpreter {
     const Range outer = range_[axis], shared = shared_[axis];
     Range all = outer;
     if (loop.bounds) {
+      if (loop.limit) limit_ = limit_of(loop);
       all.begin = bound(loop.bounds->first);
       all.end = std::min(all.end, bound(loop.bounds->second));
     }
@@ -191,8 +192,18 @@ class TreeInterpreter {
         return shared_[axis->second].begin;
       if (name.ends_with(".end"))
         return shared_[axis_of_.find(name.substr(0, name.size() - 4))->second].end;
+      if (name.ends_with(".limit")) return limit_;
       return sizes_(name);
     });
+  }
+
+  int64_t limit_of(const Loop& loop) {
+    const LoopTask none;
+    Evaluation at{none, *loop.limit};
+    stand(shared_);
+    const uint32_t result = loop.limit->results[0];
+    const int64_t number = bits_to_int(loop.limit->steps[result].dtype, evaluate(result, at));
+    return std::clamp(number, kLimits.min, kLimits.max);
   }
 
   // --- Bodies -------------------------------------------------------------------------------
@@ -564,6 +575,7 @@ class TreeInterpreter {
   std::vector<Range> range_, shared_;
   std::optional<Combining> combining_;
   std::vector<size_t> combined_;  // axes along which partial states were just combined
+  int64_t limit_ = 0;             // of the loop whose bounds are being computed
 };
 
 }  // namespace

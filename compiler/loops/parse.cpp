@@ -142,9 +142,13 @@ class TreeParser {
   Expr lookup(std::string_view name) {
     if (const auto found = symbols_.find(name); found != symbols_.end()) return found->second;
     if (const auto let = lets_.find(name); let != lets_.end()) return loaded_symbol(let->second);
-    if (in_bounds_ && name.ends_with(".end"))
-      if (const auto found = axes_.find(name.substr(0, name.size() - 4)); found != axes_.end())
-        return end_symbol(tree_.axes[found->second]);
+    const auto axis_before = [&](std::string_view ending) -> const LoopAxis* {
+      if (!in_bounds_ || !name.ends_with(ending)) return nullptr;
+      const auto found = axes_.find(name.substr(0, name.size() - ending.size()));
+      return found == axes_.end() ? nullptr : &tree_.axes[found->second];
+    };
+    if (const LoopAxis* axis = axis_before(".end")) return end_symbol(*axis);
+    if (const LoopAxis* axis = axis_before(".limit")) return limit_symbol(*axis);
     scanner_.fail_here(fmt::format("{} is not an axis or a size", name.substr(0, 60)));
   }
   Expr index() { return parse_expr(scanner_, sizes()); }
@@ -223,6 +227,11 @@ class TreeParser {
       scanner_.expect("..");
       loop.bounds.emplace(low, index());
       in_bounds_ = false;
+    } else if (scanner_.accept("limit")) {
+      loop.limit.emplace();
+      body_ = &*loop.limit;
+      depths_.clear();
+      loop.limit->results = {known(term())};
     } else if (scanner_.accept("down")) {
       loop.down = true;
     } else if (scanner_.accept("seek")) {

@@ -49,7 +49,7 @@ class TreePrinter {
     return out_;
   }
 
-  std::string head(const Loop& loop) const {
+  std::string head(const Loop& loop) {
     std::string out = loop.parallel ? "parallel " : "stream ";
     out += join(loop.levels, ", ", [&](const LoopLevel& level) {
       const std::string& name = tree_.axes[level.axis].name;
@@ -60,6 +60,7 @@ class TreePrinter {
     if (loop.bounds)
       out += fmt::format(" in {}..{}", loop.bounds->first.to_string(),
                          loop.bounds->second.to_string());
+    if (loop.limit) out += " limit " + step(*loop.limit, loop.limit->results[0], kNothingAround);
     if (loop.down) out += " down";
     if (!loop.deal.empty())
       out += " deal " + join(loop.deal, ", ", [&](const Deal& d) { return text_of(d); });

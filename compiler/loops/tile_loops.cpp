@@ -16,8 +16,11 @@ namespace {
 
 TreeTiling emitted(Scheduled scheduled, const Target& target) {
   if (scheduled.tree.roles) scheduled.tree.target = target.name;
-  TreeTiling out{
-      std::move(scheduled.tree), std::move(scheduled.steps), {}, std::move(scheduled.refused)};
+  TreeTiling out{std::move(scheduled.tree),
+                 std::move(scheduled.steps),
+                 {},
+                 std::move(scheduled.refused),
+                 std::move(scheduled.unlimited)};
   out.tiled.program = emit(out.tree);
   out.tiled.program.schedule = to_text(out.steps);
   for (const LoopTensor& tensor : out.tree.tensors) out.tiled.parameters.push_back(tensor.node);

@@ -45,6 +45,9 @@ struct TreeTiling {
   TiledKernel tiled;
   /// If it has dots that are not asynchronous: the reason.
   std::optional<Refusal> refused = {};
+  /// If a task compares the index of its walk with an integer that is loaded, but this does not
+  /// bound the walk: the reason.
+  std::optional<Refusal> unlimited = {};
 };
 /// The tile program by the rules, or the reason why they serve no such kernel.
 std::variant<TreeTiling, Refusal> tile_loops(const TilingRequest& request);

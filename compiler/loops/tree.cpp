@@ -29,6 +29,8 @@ Expr end_symbol(const LoopAxis& axis) {
   return Expr::symbol(axis.name + ".end", {0, axis.extent.range().max});
 }
 
+Expr limit_symbol(const LoopAxis& axis) { return Expr::symbol(axis.name + ".limit", kLimits); }
+
 std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const LoopStep& s) {
   using Kind = IndexComparison::Kind;
   constexpr std::pair<ElementwiseOp, Kind> kKinds[] = {

@@ -181,6 +181,8 @@ struct Loop {
   /// axis means the beginning of its present turn, and "<axis>.end" its end. Loops on group do not
   /// count.
   std::optional<std::pair<Expr, Expr>> bounds = {};
+  /// An integer that is loaded where the loop begins. `bounds` use it as "<axis>.limit".
+  std::optional<LoopBody> limit = {};
   bool down = false;  ///< whether it runs from the last turn to the first
   // Marks.
   int64_t ring = 0;    ///< number of slots for the copies inside
@@ -225,6 +227,10 @@ std::optional<uint32_t> loaded_step(std::string_view symbol);
 Expr loaded_symbol(uint32_t step, int64_t limit = int64_t{1} << 47);
 /// The symbol "<axis>.end", which the bounds of a loop may use.
 Expr end_symbol(const LoopAxis& axis);
+/// The symbol "<axis>.limit", which the bounds of a loop over the axis may use if it has a limit.
+/// Numbers beyond `kLimits` count as the least or greatest of them, so no sum overflows.
+Expr limit_symbol(const LoopAxis& axis);
+inline constexpr Interval kLimits{-(int64_t{1} << 48), int64_t{1} << 48};
 
 /// The comparison that step `s` makes, if it compares two indices, or an index and a constant.
 std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const LoopStep& s);

@@ -9,7 +9,8 @@
 //   L6  tiles have constant extents: an axis of a task without a loop around it is constant
 //   L7  rank stands directly in grid, group in rank or grid; only parallel loops have a machine
 //   L8  a reduction over the axis of a parallel loop has `combine`, and the loop is on grid or rank
-//   L9  a loop's bounds are over axes of the loops around it
+//   L9  a loop's bounds are over axes of the loops around it; a limit is an integer from memory, at
+//       indices that the loops around take one by one
 //   L10 marks stand only where they have a meaning
 //   L11 only values that follow a running value, by a ratio or a shift, read it
 #include "compiler/loops/verify.h"
@@ -114,6 +115,7 @@ class TreeChecker {
         for (const LoopLevel& level : (*loop)->levels)
           expect(level.axis < tree_.axes.size() && level.turn >= 1, "L1",
                  "the axis of a loop does not exist");
+        if ((*loop)->limit) check_numbers(*(*loop)->limit, 1);
         for (const Deal& deal : (*loop)->deal)
           expect(deal.axis < tree_.axes.size(), "L1",
                  "the axis of an order of turns does not exist");
@@ -172,6 +174,7 @@ class TreeChecker {
     check_levels(loop);
     check_machine(loop);
     check_bounds(loop);
+    check_limit(loop);
     check_marks(loop);
     around_.push_back(&loop);
     check(loop.body);
@@ -220,6 +223,8 @@ class TreeChecker {
     for (const Expr* bound : {&loop.bounds->first, &loop.bounds->second})
       for (std::string name : bound->symbols()) {
         if (sizes_.contains(name)) continue;
+        if (loop.limit && name == limit_symbol(tree_.axes[loop.levels[0].axis]).symbol_name())
+          continue;
         if (name.ends_with(".end")) name.resize(name.size() - 4);
         const size_t axis = axis_named(name);
         const bool around = axis < tree_.axes.size() && level_of(axis, /*groups=*/false);
@@ -228,6 +233,34 @@ class TreeChecker {
                            "group does not count)",
                            name));
       }
+  }
+  void check_limit(const Loop& loop) {
+    if (!loop.limit) return;
+    const LoopBody& body = *loop.limit;
+    expect(loop.levels.size() == 1 && !loop.parallel, "L9",
+           "only a stream over one axis can have a limit");
+    const DType dtype = body.steps[body.results[0]].dtype;
+    expect(is_integer(dtype) && dtype != DType::U64, "L9",
+           fmt::format("a limit must be an integer of a dtype that i64 holds, but is {}",
+                       name(dtype)));
+    const auto check = [&](const Expr& e) {
+      check_coordinate(e, nullptr, 0);
+      for (const std::string& symbol : e.symbols()) {
+        const size_t axis = axis_named(symbol);
+        if (axis == tree_.axes.size()) continue;
+        const LoopLevel* level = level_of(axis);
+        expect(level && level->turn == 1, "L9",
+               fmt::format("a limit depends on {}, which no loop around takes index by index",
+                           symbol));
+      }
+    };
+    for (const LoopStep& s : body.steps) {
+      expect(s.kind != LoopStep::Kind::Read, "L9", "a limit cannot read a value of the kernel");
+      if (s.kind != LoopStep::Kind::Read) check_step(body, s);
+      for (const Expr& e : s.at) check(e);
+      for (const RangeCondition& c : s.conditions)
+        for (const Expr* e : {&c.value, &c.min, &c.limit}) check(*e);
+    }
   }
   size_t axis_named(std::string_view name) const {
     size_t i = 0;

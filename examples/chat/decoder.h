@@ -14,20 +14,15 @@
 
 namespace llama {
 
-/// Rows of the caches are looked at in steps of so many, so that calls of one shape repeat.
-constexpr int64_t kStep = 64;
-
-/// (weights, caches, ids [n], start [1], extent [m], temperature [1], key) -> (caches, position
-/// [1] behind the tokens, scores, next). With a temperature above 0, `next` is drawn: the greatest
-/// of the scores with Gumbel noise on each is distributed as their softmax.
+/// (weights, caches, ids [n], start [1], temperature [1], key) -> (caches, position [1] behind the
+/// tokens, scores, next). With a temperature above 0, `next` is drawn: the greatest of the scores
+/// with Gumbel noise on each is distributed as their softmax.
 inline auto make_step(const Sizes& sizes, int64_t context, bool one_token) {
   const Dim n = one_token ? Dim(1) : Dim(("n:1.." + std::to_string(context)).c_str());
-  const std::string m =
-      "m:" + std::to_string(kStep) + ".." + std::to_string(context) + "%" + std::to_string(kStep);
   return jit(
       [sizes](Weights<Tensor> weights, std::vector<Cache<Tensor>> caches, Tensor ids, Tensor start,
-              Tensor extent, Tensor temperature, Tensor key) {
-        auto [scores, updated] = forward(weights, caches, ids, start, extent, sizes);
+              Tensor temperature, Tensor key) {
+        auto [scores, updated] = forward(weights, caches, ids, start, sizes);
         const Tensor position = start + cast(count(ids, 0, i64), i32);
         const Tensor chance =
             random::uniform(random::fold_in(key, reshape(position, {})), scores.shape());
@@ -35,9 +30,9 @@ inline auto make_step(const Sizes& sizes, int64_t context, bool one_token) {
         const Tensor best = argmax(where(temperature > 0, drawn, scores));
         return std::tuple{updated, position, scores, cast(reshape(best, {1}), i32)};
       },
-      {as_given, as_given, spec(i32, {n}), as_given, spec(i32, {m.c_str()})},
+      {as_given, as_given, spec(i32, {n})},
       {.name = one_token ? "decode" : "prompt",
-       .inputs = {"weights", "caches", "ids", "start", "extent", "temperature", "key"}});
+       .inputs = {"weights", "caches", "ids", "start", "temperature", "key"}});
 }
 
 struct DecoderOptions {
@@ -51,7 +46,7 @@ class Decoder {
  public:
   Decoder(const Sizes& sizes, Weights<Array> weights, const DecoderOptions& options)
       : device_(options.device),
-        context_(std::min(options.context, sizes.context) / kStep * kStep),
+        context_(std::min(options.context, sizes.context)),
         weights_(std::move(weights)),
         caches_(make_caches(sizes, context_, device_)),
         temperature_(full({1}, options.temperature, f32, device_)),
@@ -92,11 +87,9 @@ class Decoder {
     const int64_t count = tokens.numel();
     count_ += count;
     before_ = start_;
-    const int64_t rows = (count_ + kStep - 1) / kStep * kStep;
-    if (!extent_.valid() || extent_.numel() != rows) extent_ = zeros({rows}, i32, device_);
     const auto run = [&](const auto& step) {
       std::tie(caches_, start_, scores_, chosen_) =
-          step(weights_, caches_, tokens, start_, extent_, temperature_, key_);
+          step(weights_, caches_, tokens, start_, temperature_, key_);
     };
     if (count == 1)
       run(decode_);
@@ -109,7 +102,7 @@ class Decoder {
   int64_t count_ = 0;
   Weights<Array> weights_;
   std::vector<Cache<Array>> caches_;
-  Array temperature_, key_, start_, before_, extent_, scores_, chosen_;
+  Array temperature_, key_, start_, before_, scores_, chosen_;
   decltype(make_step({}, 0, false)) prompt_, decode_;
 };
 

@@ -185,11 +185,10 @@ inline Tensor embed(const Weight<Tensor>& table, const Tensor& ids) {
                                         : dequantize(columns(table.blocks[0], ids)));
 }
 
-/// The tokens of a step are at `start` and behind it, and look at the first `rows` rows of caches.
+/// The tokens of a step are at `start` and behind it.
 struct Place {
   Tensor start;      // [1]
   Tensor positions;  // [n]
-  Dim rows;
 };
 
 inline Tensor attention(const Layer<Tensor>& layer, const Cache<Tensor>& cache, const Tensor& x,
@@ -203,19 +202,18 @@ inline Tensor attention(const Layer<Tensor>& layer, const Cache<Tensor>& cache, 
   const Tensor values = slice(all, 1, turned, turned + sizes.kv_heads);
   updated = nn::append(cache, keys, values, at.start);
   const Tensor mixed =
-      nn::attention(queries, slice(updated.keys, 0, 0, at.rows),
-                    slice(updated.values, 0, 0, at.rows), {.causal = true, .position = at.start});
+      nn::attention(queries, updated.keys, updated.values, {.causal = true, .position = at.start});
   return dot(reshape(mixed, {n, sizes.width}), matrix(layer.output));
 }
 
 /// The scores of what comes behind the last of `ids` [n], one for each token, and the caches with
-/// n rows more. `start` [1] is the first token's position. Rows beyond `extent` [m], whose values
-/// do not matter, are not looked at.
+/// n rows more. `start` [1] is the first token's position. It is a value on the device, which
+/// bounds the kernels' loops over the caches' rows.
 inline std::pair<Tensor, std::vector<Cache<Tensor>>> forward(
     const Weights<Tensor>& weights, const std::vector<Cache<Tensor>>& caches, const Tensor& ids,
-    const Tensor& start, const Tensor& extent, const Sizes& sizes) {
+    const Tensor& start, const Sizes& sizes) {
   const Dim n = ids.dim(0);
-  const Place at{start, start + arange(i32, n), extent.dim(0)};
+  const Place at{start, start + arange(i32, n)};
   std::vector<Cache<Tensor>> updated(caches.size());
   Tensor x = embed(weights.embedding, ids);
   for (size_t i = 0; i < weights.layers.size(); ++i) {

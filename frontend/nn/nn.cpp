@@ -486,10 +486,12 @@ Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values
   }
   Tensor visible;
   if (options.causal) {
-    const Tensor row = reshape(arange(i32, n), {n, 1});
-    const Tensor last = options.position.valid()
-                            ? row + scalar_position(options.position, queries, "attention", where)
-                            : row;
+    Tensor last = reshape(arange(i32, n), {n, 1});
+    if (options.position.valid()) {
+      const Tensor position = scalar_position(options.position, queries, "attention", where);
+      // The index of a single row is 0. A mask that only compares is made again for each head.
+      last = n == Dim(1) ? reshape(position, {1, 1}) : last + position;
+    }
     visible = reshape(arange(i32, m), {1, m}) <= last;
   }
   if (options.mask.valid()) {

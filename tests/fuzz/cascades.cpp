@@ -143,7 +143,7 @@ class CascadeMaker : Maker {
         map(Op::add, {iota(pairs, 0), number(DType::I32, random_.one_in(2) ? double(m_ - n_) : 0)});
     NodeId seen;
     std::vector<int64_t> axes{3, 4};
-    switch (random_.below(8)) {
+    switch (random_.below(9)) {
       case 0:
         return scores;
       case 1:
@@ -168,9 +168,23 @@ class CascadeMaker : Maker {
         axes = {0, 3, 4};
         break;
       }
-      case 6: {  // up to a number on the device
-        const NodeId start = build::reshape(graph_, input("start", DType::I32, {1}), {});
-        seen = map(Op::le, {column, map(Op::add, {row, start})});
+      case 6: {  // up to a number on the device, and at times not before another one
+        NodeId start = build::reshape(graph_, input("start", DType::I32, {1}), {});
+        start = map(Op::mul, {start, number(DType::I32, random_.pick({1, 8, 30}))});
+        const NodeId last = map(Op::add, {row, start});
+        seen = map(Op::le, {column, last});
+        if (!random_.one_in(3)) break;
+        const NodeId window = number(DType::I32, double(random_.within(1, 80)));
+        seen = map(Op::logical_and, {seen, map(Op::gt, {column, map(Op::sub, {last, window})})});
+        break;
+      }
+      case 7: {  // up to a length of each row of the batch
+        const DType dtype = random_.pick({DType::I8, DType::I32, DType::I64, DType::U8});
+        NodeId lengths = build::convert(graph_, input("lengths", dtype, {batch_}), DType::I32);
+        if (random_.one_in(2)) lengths = map(Op::mul, {lengths, number(DType::I32, 30)});
+        const Shape columns{batch_, m_};
+        seen = map(Op::lt, {iota(columns, 1), build::broadcast(graph_, lengths, columns, {0})});
+        axes = {0, 4};
         break;
       }
       default: {

@@ -70,7 +70,8 @@ void print_facts(const Program& program, const Launch& launch) {
   }
 }
 
-void print_launch(const Program& program, const Launch& launch) {
+void print_launch(const Explanation& found, const Launch& launch) {
+  const Program& program = found.program;
   if (launch.artifact == Launch::kCopy) {
     fmt::print("\n{}: a copy of {}\n", launch.name, amount(launch.bytes_read, bytes_text));
     return;
@@ -105,7 +106,11 @@ void print_launch(const Program& program, const Launch& launch) {
   fmt::print("  code {} {}{}\n", artifact.format, bytes_text(artifact.code.size()),
              artifact.maker.empty() ? "" : " by " + artifact.maker);
   print_facts(program, launch);
-  fmt::print("  schedule {}\n  ops\n", launch.schedule);
+  fmt::print("  schedule {}\n", launch.schedule);
+  if (const auto limits = found.limits.find(launch.name); limits != found.limits.end())
+    fmt::print("  bounded by loaded integers\n    {}\n",
+               join(limits->second, "\n    ", std::identity()));
+  fmt::print("  ops\n");
   for (const std::string& op : op_texts(program, launch)) fmt::print("    {}\n", op);
 }
 
@@ -320,7 +325,7 @@ Exit explain(const Options& options) {
     fmt::print("{}: {} ops in {} for {}, {} precision\n", program.name, program.ops_before_fusion,
                kernels_text(program), program.target.name, name(program.precision));
     if (!why.empty()) fmt::print("\n{}", why);
-    for (const Launch& launch : program.launches) print_launch(program, launch);
+    for (const Launch& launch : program.launches) print_launch(found, launch);
   }
   print_decisions(sums, edges);
   return Exit::Ok;

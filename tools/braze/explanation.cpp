@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 
 #include "compiler/fusion/partition.h"
 #include "compiler/planning/plan.h"
@@ -50,6 +51,11 @@ std::vector<FusedKernel> kernels_of(const Graph& graph, const GraphPrinter& prin
 Explanation explained(const Graph& graph, const Target& target, CompileOptions options) {
   Explanation out;
   options.observer = [&](const CompilePhase& phase) {
+    if (phase.stage == "limit") {
+      std::istringstream lines(phase.text());
+      for (std::string line; std::getline(lines, line);)
+        out.limits[std::string(phase.kernel)].push_back(line);
+    }
     if (!phase.partition) return;
     const GraphPrinter printer(*phase.graph);
     out.edges = edges_of(*phase.graph, printer, *phase.partition);

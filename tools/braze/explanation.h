@@ -2,6 +2,7 @@
 // show.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -33,6 +34,8 @@ struct Explanation {
   Program program;
   std::vector<Edge> edges;
   std::vector<FusedKernel> kernels;  ///< kernels only, in an order in which they can run
+  /// By kernel: its loops that an integer bounds which they load, or why one does not.
+  std::map<std::string, std::vector<std::string>> limits;
 };
 
 /// Compiles the graph, without the cache, which keeps no reasons. An error in the graph is a

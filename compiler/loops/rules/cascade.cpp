@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/loops/rules/asynchronous.h"
+#include "compiler/loops/rules/facts.h"
 
 namespace braze {
 
@@ -110,6 +111,17 @@ std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn) {
   return std::nullopt;
 }
 
+void limit_walk(Scheduled& out, size_t walk) {
+  const LimitStep step{{out.tree.axes[walk].name}};
+  const auto place = find_loop(out.tree, step.loop);
+  if (place && loop_at(out.tree, *place).limit) return;
+  auto refusal = legal(out.tree, step);
+  if (!refusal)
+    out.take(step);
+  else if (refusal->code != &codes::kNoLimit)
+    out.unlimited = std::move(refusal);
+}
+
 void part_walk(Scheduled& out, size_t walk, int64_t turn) {
   const LoopName loop{out.tree.axes[walk].name, 1};
   std::vector<IndexComparison> conditions;
@@ -130,6 +142,7 @@ void part_walk(Scheduled& out, size_t walk, int64_t turn) {
   std::optional<IndexComparison> cut;
   for (const IndexComparison& c : conditions)
     if (out.try_take(SkipStep{loop, c}) && (!cut || falls(c))) cut = c;
+  limit_walk(out, walk);
   const Expr end = out.tree.axes[walk].extent;
   if (!cut && !end.is_multiple_of(turn))
     cut = {out.tree.axes[walk].index(), IndexComparison::Kind::Lt, end};
@@ -147,6 +160,58 @@ void draw_factors(Scheduled& out) {
   for (const std::string& value : values)
     while (out.try_take(DrawStep{value})) {
     }
+}
+
+std::optional<Refusal> collect_inner(const LoopTree& tree, const Cascade& cascade,
+                                     std::map<size_t, int64_t>& out) {
+  for (const CascadeDot& dot : cascade.dots) {
+    std::vector<size_t> own;
+    const bool walks = contains(dot.task->over, cascade.walk);
+    for (const size_t axis : walks ? tree.values[dot.task->target].axes : dot.task->over)
+      if (axis != cascade.walk && !contains(cascade.nest, axis)) own.push_back(axis);
+    if (own.size() != 1 || (walks && dot.task->over.size() > 1))
+      return no_rule("a dot of the cascade has not one axis beside the walk and the rows");
+    const auto extent = tree.axes[own[0]].extent.as_constant();
+    if (!extent || *extent == 0)
+      return no_rule("an axis inside the walk has no constant extent, or is empty");
+    out.emplace(own[0], *extent);
+  }
+  bool others = false;
+  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
+    std::set<size_t> axes = own_axes(tree, task);
+    axes.insert(task.over.begin(), task.over.end());
+    for (const size_t axis : axes)
+      others |= axis != cascade.walk && !contains(cascade.nest, axis) && !out.contains(axis);
+  });
+  if (others) return no_rule("a task beside the dots has an axis that no dot has");
+  return std::nullopt;
+}
+
+void join_sums(Scheduled& out, const Cascade& cascade) {
+  std::vector<std::vector<std::string>> sums;
+  for (const CascadeDot& dot : cascade.dots) {
+    if (contains(dot.task->over, cascade.walk)) continue;
+    std::vector<std::string>& names = sums.emplace_back();
+    for (const size_t axis : dot.task->over) names.push_back(out.tree.axes[axis].name);
+  }
+  // From the inside outwards: the joined axis is the inner one of the next pair.
+  for (const std::vector<std::string>& names : sums)
+    for (size_t i = names.size(); i-- > 1;)
+      if (!out.try_take(CollapseStep{{names[i - 1]}, {names[i]}})) break;
+}
+
+int64_t walked_bytes(const LoopTree& tree, const Cascade& cascade,
+                     const std::map<size_t, int64_t>& inner) {
+  int64_t out = 0;
+  for (const CascadeDot& dot : cascade.dots)
+    for (const TreeAccess& access : accesses(tree, *dot.task)) {
+      if (access.store || !access.offset.uses(tree.axes[cascade.walk].name)) continue;
+      auto bytes = static_cast<int64_t>(access.bytes);
+      for (const auto& [axis, extent] : inner)
+        if (access.offset.uses(tree.axes[axis].name)) bytes *= extent;
+      out += bytes;
+    }
+  return out;
 }
 
 }  // namespace braze

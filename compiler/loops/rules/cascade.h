@@ -2,6 +2,7 @@
 // dots, made by one walk over the summed axis.
 #pragma once
 
+#include <map>
 #include <set>
 #include <variant>
 #include <vector>
@@ -33,11 +34,25 @@ std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree, bool may_be_on
 /// Draws factors that do not vary along what is summed out of the sums.
 void draw_factors(Scheduled& out);
 
+/// The extents of what the first dots sum and of the columns of the last ones, by axis.
+std::optional<Refusal> collect_inner(const LoopTree& tree, const Cascade& cascade,
+                                     std::map<size_t, int64_t>& out);
+
+/// The bytes that the dots read for one index of the walk.
+int64_t walked_bytes(const LoopTree& tree, const Cascade& cascade,
+                     const std::map<size_t, int64_t>& inner);
+
+/// Makes one axis of those that a first dot sums, where that is legal.
+void join_sums(Scheduled& out, const Cascade& cascade);
+
 /// Makes the loops whole that do not run over these axes.
 void make_whole(Scheduled& out, const std::set<size_t>& but);
 
 /// Splits the loops over the walk's axis into equal turns, and merges them.
 std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn);
+
+/// Lets an integer that is loaded bound the walk, if tasks compare the walk's index with one.
+void limit_walk(Scheduled& out, size_t walk);
 
 /// Skips the turns in which a comparison of indices masks everything, and separates those in which
 /// it masks nothing, which need not evaluate it. Without such a comparison, only the last turn

@@ -199,9 +199,13 @@ bool may_run_ahead(const LoopTree& tree, size_t walk) {
   bool out = false;
   visit_loops(tree.phases[0], [&](const Loop& loop) {
     if (!runs_over(loop, walk)) return;
-    const bool to_end = loop.bounds && loop.bounds->first.is_constant(0) &&
-                        loop.bounds->second.kind() == Expr::Kind::Symbol;
-    const bool nonempty = to_end || (!loop.bounds && tree.axes[walk].extent.range().min > 0);
+    // The end of a turn is greater than 0.
+    const bool to_end =
+        loop.bounds && loop.bounds->first.is_constant(0) &&
+        (loop.bounds->second.kind() == Expr::Kind::Symbol || loop.bounds->second.range().min > 0);
+    const bool has_end = to_end && loop.bounds->second.kind() == Expr::Kind::Symbol;
+    const bool nonempty =
+        has_end || ((!loop.bounds || to_end) && tree.axes[walk].extent.range().min > 0);
     size_t carried = 0;
     for (const LoopItem& item : loop.body) {
       const auto* task = std::get_if<LoopTask>(&item);

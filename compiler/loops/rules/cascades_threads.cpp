@@ -24,46 +24,6 @@ constexpr int64_t kMostLoaded = 48, kMostSums = 64;
 constexpr int64_t kPhaseBytes = 128 << 10;
 constexpr int64_t kMostChunks = 64;
 
-// The extents of what the first dots sum and of the columns of the last ones, by axis.
-std::optional<Refusal> collect_inner(const LoopTree& tree, const Cascade& cascade,
-                                     std::map<size_t, int64_t>& out) {
-  for (const CascadeDot& dot : cascade.dots) {
-    std::vector<size_t> own;
-    const bool walks = contains(dot.task->over, cascade.walk);
-    for (const size_t axis : walks ? tree.values[dot.task->target].axes : dot.task->over)
-      if (axis != cascade.walk && !contains(cascade.nest, axis)) own.push_back(axis);
-    if (own.size() != 1 || (walks && dot.task->over.size() > 1))
-      return no_rule("a dot of the cascade has not one axis beside the walk and the rows");
-    const auto extent = tree.axes[own[0]].extent.as_constant();
-    if (!extent || *extent == 0)
-      return no_rule("an axis inside the walk has no constant extent, or is empty");
-    out.emplace(own[0], *extent);
-  }
-  bool others = false;
-  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
-    std::set<size_t> axes = own_axes(tree, task);
-    axes.insert(task.over.begin(), task.over.end());
-    for (const size_t axis : axes)
-      others |= axis != cascade.walk && !contains(cascade.nest, axis) && !out.contains(axis);
-  });
-  if (others) return no_rule("a task beside the dots has an axis that no dot has");
-  return std::nullopt;
-}
-
-// Makes one axis of those that a first dot sums, where that is legal.
-void join_sums(Scheduled& out, const Cascade& cascade) {
-  std::vector<std::vector<std::string>> sums;
-  for (const CascadeDot& dot : cascade.dots) {
-    if (contains(dot.task->over, cascade.walk)) continue;
-    std::vector<std::string>& names = sums.emplace_back();
-    for (const size_t axis : dot.task->over) names.push_back(out.tree.axes[axis].name);
-  }
-  // From the inside outwards: the joined axis is the inner one of the next pair.
-  for (const std::vector<std::string>& names : sums)
-    for (size_t i = names.size(); i-- > 1;)
-      if (!out.try_take(CollapseStep{{names[i - 1]}, {names[i]}})) break;
-}
-
 // The greatest power of two that divides n.
 int64_t even_part(int64_t n) { return n & -n; }
 
@@ -89,17 +49,12 @@ std::optional<Refusal> tile_cascade_by_threads(Scheduled& out, const Target& tar
   std::map<size_t, int64_t> inner;
   if (auto refusal = collect_inner(tree, cascade, inner)) return refusal;
 
-  int64_t bytes = 1;   // of an element of what is walked
-  int64_t walked = 0;  // bytes for one index of the walk
+  int64_t bytes = 1;  // of an element of what is walked
   for (const CascadeDot& dot : cascade.dots)
-    for (const TreeAccess& access : accesses(tree, *dot.task)) {
-      if (access.store || !access.offset.uses(name(cascade.walk))) continue;
-      bytes = std::max(bytes, static_cast<int64_t>(access.bytes));
-      int64_t elements = 1;
-      for (const auto& [axis, extent] : inner)
-        if (access.offset.uses(name(axis))) elements *= extent;
-      walked += elements * static_cast<int64_t>(access.bytes);
-    }
+    for (const TreeAccess& access : accesses(tree, *dot.task))
+      if (!access.store && access.offset.uses(name(cascade.walk)))
+        bytes = std::max(bytes, static_cast<int64_t>(access.bytes));
+  const int64_t walked = walked_bytes(tree, cascade, inner);
   // How the inner axes lie on threads: all on the same lanes.
   int64_t lanes = kWarpThreads, vector = kAccessBytes / bytes;
   for (const auto& [axis, extent] : inner) vector = std::min(vector, even_part(extent));
@@ -143,7 +98,10 @@ std::optional<Refusal> tile_cascade_by_threads(Scheduled& out, const Target& tar
   const int64_t chunks =
       floor_power_of_two(std::min({kMostChunks, 2 * target.cores / instances,
                                    length * walked / kPhaseBytes, ceil_divide(length, turn)}));
-  if (chunks > 1) chunk_by_phase(out, name(cascade.walk), chunks);
+  if (chunks > 1) {
+    limit_walk(out, cascade.walk);
+    chunk_by_phase(out, name(cascade.walk), chunks);
+  }
   if (out.tree.phases.size() > 1) {
     // Threads that were on the walk combine the chunks.
     const int64_t shared = std::min(slots, chunks);

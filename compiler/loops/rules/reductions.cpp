@@ -205,7 +205,12 @@ void deal_lines(Scheduled& out, const std::vector<std::string>& lines,
 }
 
 void part_walks(Scheduled& out, std::string axis, int64_t turn) {
-  const LoopAxis& own = out.tree.axes[*find_axis(out.tree, axis)];
+  // A walk of few turns has little to leave out, and would wait for the integer.
+  constexpr int64_t kFewTurns = 4;
+  const size_t number = *find_axis(out.tree, axis);
+  if (planned_extent(out.tree, number) > kFewTurns * turn)
+    for (int64_t n = 1; find_loop(out.tree, {axis, n}); ++n) out.try_take(LimitStep{{axis, n}});
+  const LoopAxis& own = out.tree.axes[number];
   if (own.extent.is_multiple_of(turn) || own.extent.range().max <= turn) return;
   const IndexComparison inside{own.index(), IndexComparison::Kind::Lt, own.extent};
   for (int64_t n = 1; find_loop(out.tree, {axis, n}); ++n)

@@ -25,6 +25,9 @@ struct Scheduled {
   LoopTreeSteps steps = {};
   /// Why its dots are not asynchronous, if it has any that are not.
   std::optional<Refusal> refused = {};
+  /// Why an integer that is loaded, and with which a task compares the index of its walk, does not
+  /// bound the walk.
+  std::optional<Refusal> unlimited = {};
 
   /// Takes a step if it is legal. Otherwise it changes nothing and returns false.
   bool try_take(StepKind step);
@@ -68,8 +71,10 @@ std::optional<Refusal> tile_products_for_gpu(Scheduled& out, const Target& targe
 /// cascades: one walk in which dots take the results of other dots as factors.
 std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target);
 std::optional<Refusal> tile_cascade_for_gpu(Scheduled& out, const Target& target);
-/// The same for few rows on a GPU's ordinary units.
+/// The same for few rows on a GPU's ordinary units, and on a CPU if an integer that is loaded
+/// bounds the walk.
 std::optional<Refusal> tile_cascade_by_threads(Scheduled& out, const Target& target);
+std::optional<Refusal> tile_few_rows_for_cpu(Scheduled& out, const Target& target);
 /// Marks results that the last-level cache cannot hold until they are read, so that they bypass it.
 void mark_streaming(Scheduled& out, const Target& target);
 

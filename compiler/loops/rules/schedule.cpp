@@ -125,12 +125,14 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     if (!refusal) return out;
   }
   if (count_dots(tree) > 1 || sums_of_dots(tree)) {
-    Scheduled out{tree}, by_threads{tree};
+    Scheduled out{tree}, of_few{tree};
     auto refusal = gpu ? tile_cascade_for_gpu(out, target) : tile_cascade_for_cpu(out, target);
     // Threads cut the walk into chunks where the rows are too few for the machine.
     const bool is_busy = !gpu || 2 * grid_turns(out.tree) > target.cores;
     if (!refusal && is_busy) return out;
-    if (gpu && !tile_cascade_by_threads(by_threads, target)) return by_threads;
+    const auto refused_few =
+        gpu ? tile_cascade_by_threads(of_few, target) : tile_few_rows_for_cpu(of_few, target);
+    if (!refused_few) return of_few;
     if (!refusal) return out;
     if (gpu) refused = std::move(refusal);
   }

@@ -113,8 +113,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
     return Refusal{&codes::kKindsDiffer,
                    fmt::format("`{}` is not a stream over one level", to_text(tree, loop)),
                    "name a stream over one axis"};
-  if (auto refusal = marked(tree, loop)) return refusal;
-  if (loop.bounds)
+  if (auto refusal = marked(tree, loop, /*limit_allowed=*/true)) return refusal;
+  if (loop.bounds && !loop.limit)
     return Refusal{&codes::kBoundsDepend, fmt::format("`{}` has bounds", to_text(tree, loop)),
                    "take this step before the loop has bounds"};
   const auto around = loops_around(tree, *place);
@@ -549,9 +549,12 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
   const auto [axis, turn] = loop.levels[0];
   const size_t chunk = out.axes.size();
   out.axes.push_back({unused_axis(out, out.axes[axis].name + "c"), step.number});
-  const Expr turns = ceildiv(out.axes[axis].extent, turn), c = out.axes[chunk].index();
-  loop.bounds.emplace(floordiv(c * turns, step.number) * turn,
-                      floordiv((c + 1) * turns, step.number) * turn);
+  // What a limit leaves of the axis is dealt to the chunks evenly.
+  const Expr low = loop.bounds ? loop.bounds->first : Expr(0), end = out.axes[axis].extent;
+  const Expr length = loop.bounds ? max(0, min(loop.bounds->second, end) - low) : end;
+  const Expr turns = ceildiv(length, turn), c = out.axes[chunk].index();
+  loop.bounds.emplace(low + floordiv(c * turns, step.number) * turn,
+                      low + floordiv((c + 1) * turns, step.number) * turn);
   const bool scans = only_scan(loop) != nullptr;
   const bool by_phase = folds_by_phase(out, place, step.how);
   change_tasks(loop.body, [&](LoopTask& task) {

@@ -264,13 +264,13 @@ std::optional<Refusal> parallel(const LoopTree& tree, const Loop& loop) {
                  "name a stream"};
 }
 
-std::optional<Refusal> marked(const LoopTree& tree, const Loop& loop) {
+std::optional<Refusal> marked(const LoopTree& tree, const Loop& loop, bool limit_allowed) {
   const bool early = std::any_of(loop.body.begin(), loop.body.end(), [](const LoopItem& item) {
     const auto* task = std::get_if<LoopTask>(&item);
     return task && task->ahead > 0;
   });
   if (loop.ring == 0 && loop.unroll == 0 && !loop.turns && loop.deal.empty() &&
-      loop.parts.empty() && !early)
+      loop.parts.empty() && !early && (limit_allowed || !loop.limit))
     return std::nullopt;
   return Refusal{&codes::kMarked,
                  fmt::format("`{}` has marks that this step would make wrong", to_text(tree, loop)),

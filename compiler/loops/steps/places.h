@@ -110,7 +110,8 @@ Refusal no_such(std::string_view what, const std::string& name);
 /// Refuses a parallel loop, because the step is for streams.
 std::optional<Refusal> parallel(const LoopTree& tree, const Loop& loop);
 /// Refuses a loop with marks. Marks come last, because they describe the turns of a finished loop.
-std::optional<Refusal> marked(const LoopTree& tree, const Loop& loop);
+/// So does a limit, unless `limit_allowed`.
+std::optional<Refusal> marked(const LoopTree& tree, const Loop& loop, bool limit_allowed = false);
 /// Refuses if the bounds of some loop in the region use the axis.
 std::optional<Refusal> bounds_use(const LoopTree& tree, const LoopRegion& region, size_t axis);
 /// Refuses if something in the region reads, at another index of the axis, what the region makes.

@@ -79,6 +79,9 @@ inline constexpr Code kDigits{"digits", ErrorKind::InvalidArgument,
                               "A layout does not have the extents of the tile that it is for."};
 inline constexpr Code kNotAffine{"not-affine", ErrorKind::InvalidArgument,
                                  "A condition or access is not affine in the index of the loop."};
+inline constexpr Code kNoLimit{
+    "no-limit", ErrorKind::InvalidArgument,
+    "No task compares the index of a loop with an integer that is loaded."};
 inline constexpr Code kNothingAlike{
     "nothing-alike", ErrorKind::InvalidArgument,
     "Loops compute nothing alike that one of them could make for all."};

@@ -1,4 +1,4 @@
-// sums.h — steps that take something out of sums and loops: `draw` and `skip`.
+// sums.h — a step that takes something out of sums: `draw`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
@@ -16,20 +16,5 @@ struct DrawStep {
 };
 std::optional<Refusal> legal(const LoopTree& tree, const DrawStep& step);
 LoopTree take(LoopTree tree, const DrawStep& step);
-
-/// `skip j (j <= i)`: the loop begins and ends where the condition may hold. Turns in which it is
-/// always false must change nothing.
-struct SkipStep {
-  static constexpr std::string_view kName = "skip";
-  LoopName loop;
-  /// Over symbols of any range, in whose place those of the tree are put.
-  IndexComparison condition;
-  void fields(auto& visit) {
-    visit(loop);
-    visit(condition);
-  }
-};
-std::optional<Refusal> legal(const LoopTree& tree, const SkipStep& step);
-LoopTree take(LoopTree tree, const SkipStep& step);
 
 }  // namespace braze

@@ -22,6 +22,7 @@
 #include "compiler/loops/steps/merge.h"
 #include "compiler/loops/steps/order.h"
 #include "compiler/loops/steps/share.h"
+#include "compiler/loops/steps/skips.h"
 #include "compiler/loops/steps/stage.h"
 #include "compiler/loops/steps/sums.h"
 #include "compiler/loops/steps/terms.h"
@@ -30,11 +31,11 @@ namespace braze {
 
 using StepKind =
     std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep, OnStep,
-                 SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, ChunkStep, StageStep,
-                 LoadStep, ShareStep, KeepStep, AgainStep, FactorStep, PackStep, RingStep,
-                 RolesStep, RegistersStep, UnitStep, DealStep, TurnsStep, AheadStep, UnrollStep,
-                 PartStep, EncloseStep, SeekStep, BindStep, CacheStep, LastStep, LeadStep,
-                 FlattenStep, ResiduesStep, ComposeStep>;
+                 SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, LimitStep, ChunkStep,
+                 StageStep, LoadStep, ShareStep, KeepStep, AgainStep, FactorStep, PackStep,
+                 RingStep, RolesStep, RegistersStep, UnitStep, DealStep, TurnsStep, AheadStep,
+                 UnrollStep, PartStep, EncloseStep, SeekStep, BindStep, CacheStep, LastStep,
+                 LeadStep, FlattenStep, ResiduesStep, ComposeStep>;
 
 struct LoopTreeStep {
   StepKind kind;
