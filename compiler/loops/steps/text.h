@@ -33,8 +33,8 @@ using StepKind =
                  SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, ChunkStep, StageStep,
                  LoadStep, ShareStep, KeepStep, AgainStep, FactorStep, PackStep, RingStep,
                  RolesStep, RegistersStep, UnitStep, DealStep, TurnsStep, AheadStep, UnrollStep,
-                 PartStep, EncloseStep, SeekStep, BindStep, CacheStep, LastStep, LeadStep,
-                 FlattenStep, ResiduesStep, ComposeStep>;
+                 PartialStep, PartStep, EncloseStep, SeekStep, BindStep, CacheStep, LastStep,
+                 LeadStep, FlattenStep, ResiduesStep, ComposeStep>;
 
 struct LoopTreeStep {
   StepKind kind;
