@@ -791,8 +791,35 @@ void TreeEmitter::turn(const Stream& stream, const Expr& index) {
   if (!stream.by_axis) counters_.pop_back();
 }
 
-// Makes the turns from `first` to `last`: a loop, or the body alone if there is only one turn.
+// Makes the turns from `first` to `last`, in one loop or, if states are sums of partial ones, in a
+// loop over the partial sums.
 void TreeEmitter::turns(const Stream& stream, const Expr& first, const Expr& last) {
+  const int64_t step = stream.by_axis ? stream.loop.levels[0].turn : 1;
+  const int64_t part = stream.loop.partial * step;
+  if (part == 0 || stream.carried.empty() || proves_at_most(last - first, part))
+    return turns_in_one(stream, first, last);
+  std::vector<ValueOperand> initial;
+  for (const LoopTask* task : stream.carried) initial.emplace_back(states_.at(task->target));
+  const auto results = builder_.for_loop(
+      turn_name(stream.loop.levels[0].axis), first, last, part, initial,
+      [&](const Expr& index, const std::vector<ValueId>& sums) {
+        for (const LoopTask* task : stream.carried)
+          states_.at(task->target) = nothing_combined(*task);
+        const bool whole = (last - first).is_multiple_of(part);
+        turns_in_one(stream, index, whole ? index + part : min(index + part, last));
+        std::vector<ValueOperand> yields;
+        for (size_t i = 0; i < sums.size(); ++i) {
+          const LoopTask& task = *stream.carried[i];
+          yields.emplace_back(
+              builder_.row(info(monoid_of(task)).combine, {sums[i], states_.at(task.target)}));
+        }
+        return yields;
+      });
+  for (size_t i = 0; i < results.size(); ++i) states_.at(stream.carried[i]->target) = results[i];
+}
+
+// Makes the turns from `first` to `last`: a loop, or the body alone if there is only one turn.
+void TreeEmitter::turns_in_one(const Stream& stream, const Expr& first, const Expr& last) {
   const int64_t started = started_;
   const int64_t step = stream.by_axis ? stream.loop.levels[0].turn : 1;
   const auto length = (last - first).as_constant();
@@ -964,16 +991,21 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
     state_tiles_[task.target] = tile;
     return;
   }
+  nothing_[task.target] = info(monoid_of(task)).identity(state_dtype(task));
+  state_tiles_[task.target] = tile;
+  states_[task.target] = nothing_combined(task);
+  state_depth_[task.target] = counters_.size();
+}
+
+// The state of a fold or a dot that has combined nothing yet.
+ValueId TreeEmitter::nothing_combined(const LoopTask& task) {
   const DType dtype = state_dtype(task);
-  const Monoid monoid = task.kind == LoopTask::Kind::Dot ? Monoid::Sum : task.monoid;
-  nothing_[task.target] = info(monoid).identity(dtype);
+  const TaskTile& tile = state_tiles_.at(task.target);
   const uint64_t first =
-      task.unit != Unit::None ? constant_bits(dtype, 0.0) : info(monoid).padding(dtype);
+      task.unit != Unit::None ? constant_bits(dtype, 0.0) : info(monoid_of(task)).padding(dtype);
   const ValueId state = builder_.constant({dtype, 1, tile.extents}, first);
   lay_out(state, tile);
-  states_[task.target] = state;
-  state_tiles_[task.target] = tile;
-  state_depth_[task.target] = counters_.size();
+  return state;
 }
 
 // Whether each lane and thread may continue with a running value of its own part. It may if

@@ -156,6 +156,7 @@ class TreeEmitter {
   void stand(const Stream& stream, const Expr& index);
   void turn(const Stream& stream, const Expr& index);
   void turns(const Stream& stream, const Expr& first, const Expr& last);
+  void turns_in_one(const Stream& stream, const Expr& first, const Expr& last);
   void end_turn(const Loop& loop, const Expr& index, int64_t started);
   void end_stream(const Stream& stream, int64_t started);
   void grid_parts(size_t n);
@@ -181,6 +182,7 @@ class TreeEmitter {
   std::vector<ValueId*> carried(const std::vector<const LoopTask*>& tasks);
   bool read_in(std::span<const LoopItem> items, size_t value) const;
   void begin_state(const LoopTask& task, const Loop& loop);
+  ValueId nothing_combined(const LoopTask& task);
   void end_states(const std::vector<const LoopTask*>& tasks);
   void end_state(const LoopTask& task);
   bool keeps_parts(const LoopTask& task, const Loop& loop) const;

@@ -361,10 +361,6 @@ class TreeInterpreter {
     return state;
   }
 
-  static Monoid monoid_of(const LoopTask& task) {
-    return task.kind == LoopTask::Kind::Dot ? Monoid::Sum : task.monoid;
-  }
-
   void begin(const LoopTask& task) {
     State& state = state_of(task);
     stand(range_);

@@ -240,6 +240,8 @@ class TreeParser {
       loop.ring = number("slots");
     } else if (scanner_.accept("unroll")) {
       loop.unroll = number("turns");
+    } else if (scanner_.accept("partial")) {
+      loop.partial = number("turns");
     } else if (scanner_.accept("turns")) {
       loop.turns = true;
     } else if (scanner_.accept("deal")) {

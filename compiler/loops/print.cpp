@@ -67,6 +67,7 @@ class TreePrinter {
     if (loop.ring > 0) out += fmt::format(" ring {}", loop.ring);
     if (loop.seek) out += " seek";
     if (loop.unroll > 0) out += fmt::format(" unroll {}", loop.unroll);
+    if (loop.partial > 0) out += fmt::format(" partial {}", loop.partial);
     if (loop.turns) out += " turns";
     if (!loop.parts.empty())
       out +=

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "ir/support/hash.h"
+#include "ir/support/text.h"
 
 namespace braze {
 
@@ -67,11 +68,34 @@ bool is_made_ahead(const LoopTree& tree, const LoopTask& task) {
                               [](const LoopStep& s) { return s.kind == LoopStep::Kind::Read; });
 }
 
+Monoid monoid_of(const LoopTask& task) {
+  return task.kind == LoopTask::Kind::Dot ? Monoid::Sum : task.monoid;
+}
+
 bool sums_products(const LoopTask& task) {
   const LoopStep& last = task.body.steps[task.body.results[0]];
   return task.kind == LoopTask::Kind::Fold && task.monoid == Monoid::Sum &&
          is_floating(last.dtype) && last.kind == LoopStep::Kind::Apply &&
          last.op == ElementwiseOp::mul;
+}
+
+std::optional<std::string> no_partial_sums(const LoopTree& tree, const Loop& loop) {
+  if (loop.ring > 0 || tree.roles) return "a stream that fetches ahead has no partial sums";
+  std::optional<std::string> why;
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    const bool carried = task.has_state() && std::ranges::any_of(task.over, [&](size_t axis) {
+                           return std::ranges::any_of(loop.levels, [&](const LoopLevel& level) {
+                             return level.axis == axis;
+                           });
+                         });
+    if (!carried) return;
+    const std::string& name = tree.values[task.target].name;
+    if (task.kind != LoopTask::Kind::Fold && task.kind != LoopTask::Kind::Dot)
+      why = fmt::format("%{} is no fold, and parts of it cannot be added", name);
+    else if (task.rescale)
+      why = fmt::format("%{} follows a running value, so each turn needs the one before", name);
+  });
+  return why;
 }
 
 Expr linear_offset(const std::vector<Expr>& at, const Shape& shape) {

@@ -187,6 +187,9 @@ struct Loop {
   // Marks.
   int64_t ring = 0;    ///< number of slots for the copies inside
   int64_t unroll = 0;  ///< number of turns that are unrolled
+  /// Number of turns whose sums begin at zero and are added to the sums of the turns before. 0: the
+  /// sums of all turns are one.
+  int64_t partial = 0;
   bool turns = false;  ///< whether the groups start their dots one after the other
   /// Whether a turn is left out if the place of its term belongs to another turn of the loops
   /// around it.
@@ -235,6 +238,9 @@ inline constexpr Interval kLimits{-(int64_t{1} << 48), int64_t{1} << 48};
 /// The comparison that step `s` makes, if it compares two indices, or an index and a constant.
 std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const LoopStep& s);
 
+/// What combines the terms of a fold, a scan, a placed reduction or a dot.
+Monoid monoid_of(const LoopTask& task);
+
 /// The dtype in which a placed reduction keeps its sums. Terms that replace each other keep their
 /// own.
 DType sums_dtype(const LoopTask& task);
@@ -246,6 +252,9 @@ bool is_made_ahead(const LoopTree& tree, const LoopTask& task);
 
 /// Whether the task is a sum of floats whose body ends in a product.
 bool sums_products(const LoopTask& task);
+
+/// Why the states of a stream cannot be made of partial ones; nullopt if they can.
+std::optional<std::string> no_partial_sums(const LoopTree& tree, const Loop& loop);
 
 /// The element offset of coordinates in a row-major tensor.
 Expr linear_offset(const std::vector<Expr>& at, const Shape& shape);

@@ -273,6 +273,11 @@ class TreeChecker {
     expect(loop.ring == 0 || has_stage(loop.body), "L10",
            "a loop with a ring must have a stage inside, or a value that is computed on chip");
     expect(loop.unroll == 0 || stream, "L10", "only a stream can be unrolled");
+    if (loop.partial > 0) {
+      expect(stream, "L10", "only a stream can have partial sums");
+      const auto why = no_partial_sums(tree_, loop);
+      expect(!why, "L10", why.value_or(""));
+    }
     expect(!loop.turns || (stream && in_group()), "L10",
            "only a stream inside of a loop on group can have turns");
     for (const IndexComparison& part : loop.parts) {

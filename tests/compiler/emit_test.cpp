@@ -332,6 +332,8 @@ TEST(Emit, PlainProgramsComputeWhatTheirTreesSay) {
   expect_same_values("pointwise", {{"t", 13}, {"c", 37}});
   expect_same_values("norm_backward", {{"n", 21}});
   expect_same_values("product", {{"n", 6}, {"m", 19}, {"k", 21}});
+  for (const int64_t k : {1, 21, 24, 100})
+    expect_same_values("in_parts", {{"n", 6}, {"m", 19}, {"k", k}});
 }
 
 }  // namespace

@@ -691,6 +691,48 @@ graph @main(%x: f16[m, k], %w: f16[136, k], %r: f16[m, 136]) {
     }
 }
 
+// The error of a sum does not grow with its length.
+TEST(PartialSums, LongSumsOnCpusAreSumsOfShorterOnes) {
+  const Device cpu("cpu");
+  const auto schedule = [&](const Graph& graph) {
+    return compile(graph, cpu.target()).launches[0].schedule;
+  };
+  const auto product = [](int64_t terms) {
+    return parse(fmt::format(R"(graph @main(%x: f32[64, {0}], %w: f32[{0}, 64]) {{
+  %y = dot %x, %w {{contract: [1] x [0]}} : f32[64, 64]
+  return %y
+}})",
+                             terms));
+  };
+  const auto columns = [](int64_t terms) {
+    return parse(fmt::format(R"(graph @main(%x: f32[{}, 64]) {{
+  %y = reduce sum %x {{axes: [0]}} : f32[64]
+  return %y
+}})",
+                             terms));
+  };
+  EXPECT_EQ(schedule(product(500)).find("partial"), std::string::npos);
+  EXPECT_NE(schedule(product(2400)).find("partial r 240"), std::string::npos);
+  EXPECT_NE(schedule(product(4001)).find("partial r 256"), std::string::npos);
+  for (const Graph& graph : {product(20'000), product(19'997), columns(60'001)}) {
+    EXPECT_NE(schedule(graph).find("partial"), std::string::npos);
+    // Terms of one sign: added one after the other, they give an error of several 1e-5.
+    std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
+    for (HostTensor& input : inputs)
+      for (int64_t i = 0; i < input.numel(); ++i)
+        input.set_double(i, 0.5 + 0.4 * std::sin(static_cast<double>(i)));
+    const HostTensor got = testing::run(testing::compile_for(cpu, graph), cpu, inputs).front();
+    for (int64_t column = 0; column < 64; ++column) {
+      double exact = 0;
+      for (int64_t i = 0; i < inputs[0].shape().back() && inputs.size() == 2; ++i)
+        exact += inputs[0].get_double(i) * inputs[1].get_double(64 * i + column);
+      for (int64_t i = 0; i < inputs[0].shape()[0] && inputs.size() == 1; ++i)
+        exact += inputs[0].get_double(64 * i + column);
+      ASSERT_NEAR(got.get_double(column), exact, 2e-6 * exact) << schedule(graph);
+    }
+  }
+}
+
 // tf32 is asked for, never implied.
 TEST(Slices, MatricesMultiplyWhatAllowsIt) {
   const auto schedule = [](const std::string& dtype, const std::string& more) {

@@ -7,6 +7,7 @@
 #include "compiler/loops/rules/cascade.h"
 #include "compiler/loops/rules/facts.h"
 #include "compiler/loops/rules/panels_cpu.h"
+#include "compiler/loops/rules/partial_sums.h"
 
 namespace braze {
 
@@ -112,6 +113,7 @@ std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target
     if (first.across && from_start)
       pack_lanes(out, first.summed, {walk, rows, tile->turn, first.across}, target);
   }
+  sum_in_parts(out);
   return std::nullopt;
 }
 

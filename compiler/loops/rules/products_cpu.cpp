@@ -9,6 +9,7 @@
 
 #include "compiler/loops/rules/factored_sums.h"
 #include "compiler/loops/rules/panels_cpu.h"
+#include "compiler/loops/rules/partial_sums.h"
 #include "compiler/loops/rules/summed_nest.h"
 
 namespace braze {
@@ -297,6 +298,7 @@ std::optional<Refusal> tile_products_for_cpu(Scheduled& out, const Target& targe
   if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);
   const auto& sums = std::get<FactoredSums>(found);
   take_steps(out, sums, choose_tiling(tree, sums, target), target);
+  sum_in_parts(out);
   mark_streaming(out, target);
   return std::nullopt;
 }

@@ -5,6 +5,7 @@
 #include <bit>
 #include <set>
 
+#include "compiler/loops/rules/partial_sums.h"
 #include "compiler/loops/rules/reductions.h"
 
 namespace braze {
@@ -153,6 +154,7 @@ std::optional<Refusal> tile_reductions_for_cpu(Scheduled& out, const Target& tar
     tile_rows(out, *nest, facts, wide, target);
   else
     tile_columns(out, *nest, facts, lane, wide, target);
+  sum_in_parts(out);
   return std::nullopt;
 }
 

@@ -343,7 +343,7 @@ class ChunkFolds {
       fold.kind = LoopTask::Kind::Fold;
       fold.target = task.target;
       fold.over = {chunk_};
-      fold.monoid = task.kind == LoopTask::Kind::Dot ? Monoid::Sum : task.monoid;
+      fold.monoid = monoid_of(task);
       fold.location = task.location;
       const DType dtype = out_.values[parts_.at(task.target)].dtype;
       if (task.rescale) fold.body = shift(task);

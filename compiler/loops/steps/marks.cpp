@@ -319,6 +319,26 @@ LoopTree take(LoopTree tree, const UnrollStep& step) {
   return tree;
 }
 
+// --- partial ------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const PartialStep& step) {
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const Loop& loop = loop_at(tree, *place);
+  if (auto refusal = parallel(tree, loop)) return refusal;
+  if (auto why = no_partial_sums(tree, loop))
+    return Refusal{
+        &codes::kIsState, *std::move(why),
+        "name a stream, without a ring, whose only states are folds and dots that follow "
+        "no running value"};
+  return std::nullopt;
+}
+
+LoopTree take(LoopTree tree, const PartialStep& step) {
+  loop_at(tree, find_loop(tree, step.loop).value()).partial = step.turns;
+  return tree;
+}
+
 // --- part ---------------------------------------------------------------------------------------
 
 namespace {

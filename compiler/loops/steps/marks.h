@@ -1,6 +1,6 @@
 // marks.h — steps that change only the marks of a tree, from which emission reads how things are
-// done: `deal`, `turns`, `ring`, `roles`, `registers`, `unit`, `ahead`, `unroll`, `part`, `bind`
-// and `cache`.
+// done: `deal`, `turns`, `ring`, `roles`, `registers`, `unit`, `ahead`, `unroll`, `partial`,
+// `part`, `bind` and `cache`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
@@ -117,6 +117,20 @@ struct UnrollStep {
 };
 std::optional<Refusal> legal(const LoopTree& tree, const UnrollStep& step);
 LoopTree take(LoopTree tree, const UnrollStep& step);
+
+/// `partial j 256`: the sums of a stream begin at zero every 256 turns, and are then added to the
+/// sums of the turns before. A long sum of shorter ones is rounded less often.
+struct PartialStep {
+  static constexpr std::string_view kName = "partial";
+  LoopName loop;
+  int64_t turns = 1;
+  void fields(auto& visit) {
+    visit(loop);
+    visit(turns);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const PartialStep& step);
+LoopTree take(LoopTree tree, const PartialStep& step);
 
 /// `part j (j <= i)`: emission cuts the loop where the condition becomes decided.
 struct PartStep {

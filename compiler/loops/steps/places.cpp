@@ -269,7 +269,7 @@ std::optional<Refusal> marked(const LoopTree& tree, const Loop& loop, bool limit
     const auto* task = std::get_if<LoopTask>(&item);
     return task && task->ahead > 0;
   });
-  if (loop.ring == 0 && loop.unroll == 0 && !loop.turns && loop.deal.empty() &&
+  if (loop.ring == 0 && loop.unroll == 0 && loop.partial == 0 && !loop.turns && loop.deal.empty() &&
       loop.parts.empty() && !early && (limit_allowed || !loop.limit))
     return std::nullopt;
   return Refusal{&codes::kMarked,

@@ -34,8 +34,8 @@ using StepKind =
                  SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, LimitStep, ChunkStep,
                  StageStep, LoadStep, ShareStep, KeepStep, AgainStep, FactorStep, PackStep,
                  RingStep, RolesStep, RegistersStep, UnitStep, DealStep, TurnsStep, AheadStep,
-                 UnrollStep, PartStep, EncloseStep, SeekStep, BindStep, CacheStep, LastStep,
-                 LeadStep, FlattenStep, ResiduesStep, ComposeStep>;
+                 UnrollStep, PartialStep, PartStep, EncloseStep, SeekStep, BindStep, CacheStep,
+                 LastStep, LeadStep, FlattenStep, ResiduesStep, ComposeStep>;
 
 struct LoopTreeStep {
   StepKind kind;
