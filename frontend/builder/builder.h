@@ -160,6 +160,13 @@ Shape broadcast_shape(const Graph& graph, std::span<const NodeId> operands, cons
 /// types are checked.
 Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where where);
 
+/// What combines an element with the updates that go there. It is nullopt for Scatter::Set.
+inline std::optional<Monoid> monoid_of(Scatter how) {
+  constexpr std::optional<Monoid> kMonoids[] = {
+      std::nullopt, Monoid::Sum, Monoid::Prod, Monoid::Max, Monoid::Min, Monoid::And, Monoid::Or};
+  return kMonoids[static_cast<size_t>(how)];
+}
+
 inline Tensor wrap(const std::shared_ptr<Builder>& builder, NodeId node) {
   return Tensor(Handle{builder, node});
 }

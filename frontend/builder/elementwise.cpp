@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <utility>
 
 #include "frontend/builder/builder.h"
@@ -246,6 +247,57 @@ Tensor detail::integer_power(const Tensor& x, int64_t exponent, Where where) {
   // could become even.
   wide = has_integer(dtype, exponent) ? dtype : has_integer(wide, exponent) ? wide : DType::F64;
   return like_x(cast(braze::pow(cast(x, wide), static_cast<double>(exponent)), dtype));
+}
+
+namespace {
+
+/// x in a dtype that can be compared. That is f32 for floats shorter than that.
+Tensor comparable(const Tensor& x, const char* op, Where where) {
+  const SourceLocation at = detail::place(where);
+  detail::builder_of(x, op, at);
+  if (!is_floating(x.dtype()))
+    fail(codes::kDTypeMismatch, fmt::format("{}: {} is not of a floating dtype", op, x.to_string()),
+         {.location = at, .node = op, .fix = "every integer is finite"});
+  return cast(x, compute_type(x.dtype()));
+}
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+Tensor is_finite(const Tensor& x, Where where) {
+  const detail::Place all(where, "is_finite");
+  return abs(comparable(x, "is_finite", where)) < kInfinity;
+}
+
+Tensor is_inf(const Tensor& x, Where where) {
+  const detail::Place all(where, "is_inf");
+  return abs(comparable(x, "is_inf", where)) == kInfinity;
+}
+
+Tensor next_after(const Operand& from, const Operand& to, Where where) {
+  const detail::Place all(where, "next_after");
+  // What is computed with the sum finds the operands' common dtype and shape.
+  const Tensor sum = add(from, to);
+  const DType dtype = sum.dtype();
+  if (!is_floating(dtype))
+    fail(codes::kDTypeMismatch, fmt::format("next_after: {} is not floating", sum.to_string()),
+         {.location = detail::place(where), .node = "next_after", .fix = "add 1, or subtract it"});
+  const auto& builder = sum.builder();
+  const auto whole = [&](const Operand& x) {
+    return broadcast_to(detail::as_tensor(x, builder, dtype, "next_after", detail::place(where)),
+                        sum.shape());
+  };
+  const Tensor x = whole(from), y = whole(to);
+  const DType as = size_of(dtype) == 8 ? i64 : size_of(dtype) == 4 ? i32 : i16;
+  const Tensor bits = bitcast(x, as);
+  // The bits without the sign count the numbers from zero on.
+  const Tensor is_outwards = (x < y) == (x > 0.0);
+  const Tensor neighbour = bitcast(braze::where(is_outwards, bits + 1, bits - 1), dtype);
+  const Tensor least = bitcast(full_like(bits, 1), dtype);
+  const Tensor from_zero = braze::where(y < 0.0, -least, least);
+  return braze::where(is_nan(x) | is_nan(y), sum,
+                      braze::where(x == y, y, braze::where(x == 0.0, from_zero, neighbour)));
 }
 
 Tensor stop_gradient(const Tensor& x, Where where) {

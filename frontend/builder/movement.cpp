@@ -220,9 +220,7 @@ Tensor scatter(const Tensor& x, const Tensor& indices, const Tensor& updates, Sc
   const SourceLocation where = place(call);
   const auto& builder = builder_of_two(x, indices, "scatter", where);
   builder_of_two(x, updates, "scatter", where);
-  constexpr std::optional<Monoid> kMonoids[] = {std::nullopt, Monoid::Sum, Monoid::Prod,
-                                                Monoid::Max, Monoid::Min};
-  const ScatterOp op{kMonoids[static_cast<size_t>(how)], to_axis(axis, x.rank(), "scatter", where)};
+  const ScatterOp op{detail::monoid_of(how), to_axis(axis, x.rank(), "scatter", where)};
   return wrap(builder, build::scatter(builder->graph, op, node_of(x), node_of(indices),
                                       node_of(updates), where));
 }

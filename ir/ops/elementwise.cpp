@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "braze/error.h"
+#include "ir/ops/formulas.h"
 #include "ir/ops/math_bodies.h"
 
 namespace braze {

@@ -232,6 +232,64 @@ TEST_F(BuilderTest, Comparisons) {
               {1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0, 1, 0}, 0);
 }
 
+TEST_F(BuilderTest, NextAfterIsThatOfC) {
+  const auto check = [](const auto& x, const auto& y) {
+    using T = typename std::decay_t<decltype(x)>::value_type;
+    const auto count = static_cast<int64_t>(x.size());
+    const auto got = jit([](Tensor a, Tensor b) { return next_after(a, b); })(
+        Array::from(x, {count}), Array::from(y, {count}));
+    const std::vector<T> values = got.template to_vector<T>();
+    for (size_t i = 0; i < x.size(); ++i) {
+      const T expected = std::nextafter(x[i], y[i]);
+      if (std::isnan(expected)) {
+        EXPECT_TRUE(std::isnan(values[i])) << i;
+      } else {
+        EXPECT_EQ(values[i], expected) << i;
+        EXPECT_EQ(std::signbit(values[i]), std::signbit(expected)) << i;
+      }
+    }
+  };
+  const std::vector<float> x = {1, 1, -1, -1, 0, -0.0f, 2, INFINITY, NAN, 1, -1e-45f, 3.4e38f, 0};
+  const std::vector<float> y = {2, 0, 0, -2, 1, -1, 2, 0, 1, NAN, 1, INFINITY, -0.0f};
+  check(x, y);
+  check(Doubles(x.begin(), x.end()), Doubles(y.begin(), y.end()));
+  // 16 bits have their own neighbours, and a number takes the dtype.
+  for (const DType dtype : {f16, bf16}) {
+    const auto f = jit([=](Tensor t) {
+      const Tensor one = cast(t, dtype);
+      return std::pair(cast(next_after(one, 2), f32) - 1, cast(next_after(0.0, one), f32));
+    });
+    const auto [above, least] = f(Array::from(std::vector<float>{1}, {1}));
+    EXPECT_EQ(to_doubles(above)[0], dtype == f16 ? 0x1p-10 : 0x1p-7);
+    EXPECT_EQ(to_doubles(least)[0], dtype == f16 ? 0x1p-24 : 0x1p-133);
+  }
+  EXPECT_CONTAINS(
+      error_of([] { jit([](Tensor t) { return next_after(t, t); }).graph(spec(i32, {2})); }),
+      "next_after");
+}
+
+TEST_F(BuilderTest, FiniteAndInfinite) {
+  const std::vector<float> x = {0, -1, 65504, INFINITY, -INFINITY, NAN};
+  for (const DType dtype : {f16, bf16, f32, f64, f8e5m2, f8e4m3}) {
+    const auto f = jit([=](Tensor t) {
+      const Tensor y = cast(t, dtype);
+      return std::pair(cast(is_finite(y), i32), cast(is_inf(y), i32));
+    });
+    const auto [finite, infinite] = f(Array::from(x, {6}));
+    // 8 bits have no 65504; f8e4m3 has no infinities either.
+    const bool is_short = size_of(dtype) == 1, has_infinity = dtype != f8e4m3;
+    const int32_t most = is_short ? 0 : 1;
+    EXPECT_EQ(finite.to_vector<int32_t>(), (std::vector<int32_t>{1, 1, most, 0, 0, 0}))
+        << name(dtype);
+    const int32_t inf = has_infinity ? 1 : 0, great = dtype == f8e5m2 ? 1 : 0;
+    EXPECT_EQ(infinite.to_vector<int32_t>(), (std::vector<int32_t>{0, 0, great, inf, inf, 0}))
+        << name(dtype);
+  }
+  EXPECT_CONTAINS(
+      error_of([] { jit([](Tensor t) { return is_finite(t); }).graph(spec(i32, {2})); }),
+      "every integer is finite");
+}
+
 TEST_F(BuilderTest, CompoundAssignment) {
   const auto f = jit([](Tensor x) {
     x += 1;

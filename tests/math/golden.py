@@ -149,4 +149,5 @@ def main():
                 print(f"{name} {dtype} 0x{code:0{width // 4}x} -> 0x{result:0{width // 4}x}")
 
 
-main()
+if __name__ == "__main__":
+    main()

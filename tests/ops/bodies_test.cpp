@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <fstream>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "ir/graph/coarse.h"
@@ -13,6 +16,7 @@
 #include "ir/ops/elementwise.h"
 #include "ir/ops/machine_semantics.h"
 #include "ir/support/text.h"
+#include "tests/source_path.h"
 
 namespace braze {
 namespace {
@@ -93,6 +97,48 @@ TEST(Bodies, InF32AreWithinOneUlpAtTheWorstInputs) {
     EXPECT_LE(std::abs(got - exact), std::ldexp(1.0, std::max(exponent - 24, -149)))
         << info(op).name << " of " << std::bit_cast<float>(bits);
   }
+}
+
+// The number of numbers between two of one sign; in ulp of 1 if both are closer to 0 than 1.
+int64_t distance(DType dtype, uint64_t a, uint64_t b, bool of_one) {
+  const double x = bits_to_double(dtype, a), y = bits_to_double(dtype, b);
+  if (x == y || (std::isnan(x) && std::isnan(y))) return 0;
+  if (of_one && std::abs(x) < 1 && std::abs(y) < 1) {
+    const int fraction = kDTypeInfos[static_cast<size_t>(dtype)].fraction;
+    return static_cast<int64_t>(std::ceil(std::ldexp(std::abs(x - y), fraction)));
+  }
+  const uint64_t sign = uint64_t{1} << (8 * size_of(dtype) - 1);
+  if ((a ^ b) & sign || std::isnan(x) || std::isnan(y)) return INT64_MAX;
+  return std::abs(static_cast<int64_t>(a) - static_cast<int64_t>(b));
+}
+
+// golden_formulas.txt has correctly rounded values of mpmath. formulas.h promises these errors.
+TEST(Bodies, OfLongFormulasAreWithinTheirErrors) {
+  std::ifstream file(test::source_path("tests/ops/golden_formulas.txt"));
+  int lines = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("#")) continue;
+    ++lines;
+    std::istringstream in(line);
+    std::string name_text, dtype_text, word;
+    in >> name_text >> dtype_text;
+    const ElementwiseOp op = parse_elementwise(name_text).value();
+    const DType dtype = parse_dtype(dtype_text).value();
+    std::vector<HostTensor> operands;
+    while (in >> word && word != "->") {
+      operands.emplace_back(dtype, std::vector<int64_t>{});
+      operands.back().set_bits(0, std::stoull(word, nullptr, 16));
+    }
+    in >> word;
+    std::vector<const HostTensor*> pointers;
+    for (const HostTensor& operand : operands) pointers.push_back(&operand);
+    const uint64_t got = evaluate_map(op, pointers, dtype).get_bits(0);
+    const bool is_gamma = op == ElementwiseOp::lgamma || op == ElementwiseOp::digamma;
+    const int64_t allowed = is_half(dtype) ? 1 : is_gamma ? 6 : 2;
+    EXPECT_LE(distance(dtype, got, std::stoull(word, nullptr, 16), is_gamma), allowed)
+        << line << " gave " << bits_to_double(dtype, got);
+  }
+  EXPECT_GT(lines, 1000);
 }
 
 // Every 10007th number, and those where runs over all of them found the largest errors.

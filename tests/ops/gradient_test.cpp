@@ -93,7 +93,7 @@ bool is_differentiable(const ElementwiseInfo& row) {
 }
 
 TEST(Gradients, AgreeWithCentralDifferences) {
-  const double values[] = {-2.3, -1.37, -0.61, 0.42, 0.83, 1.9, 3.4};
+  const double values[] = {-2.3, -1.37, -0.61, -0.35, 0.17, 0.42, 0.83, 1.23, 1.9, 2.6, 3.4};
   for (size_t i = 0; i < elementwise_table().size(); ++i) {
     const auto op = static_cast<ElementwiseOp>(i);
     const ElementwiseInfo& row = info(op);

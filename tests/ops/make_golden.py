@@ -216,12 +216,33 @@ MATH = {
     "hard_tanh": lambda x: clip(x, mpf(-1), mpf(1)),
     "hard_swish": lambda x: x * clip(x / 6 + mpf(1) / 2, mpf(0), mpf(1)) if x > -3 else -0.0,
     "clamp": lambda x, y, z: clip(x, y, z),
+    "tan": lambda x: mpmath.tan(x),
+    "asin": lambda x: mpmath.asin(x),
+    "acos": lambda x: mpmath.acos(x),
+    "atan": lambda x: mpmath.atan(x),
+    "atan2": lambda y, x: mpmath.atan2(y, x),
+    "sinh": lambda x: (e(x) - e(-x)) / 2,
+    "cosh": lambda x: (e(x) + e(-x)) / 2,
+    "asinh": lambda x: mpmath.log(x + mpmath.sqrt(x * x + 1)),
+    "acosh": lambda x: mpmath.log(x + mpmath.sqrt(x * x - 1)),
+    "atanh": lambda x: mpmath.log((1 + x) / (1 - x)) / 2,
+    "cbrt": lambda x: mpmath.sign(x) * mpmath.root(abs(x), 3),
+    "erfinv": lambda x: mpmath.erfinv(x),
+    "lgamma": lambda x: mpmath.log(abs(mpmath.gamma(x))),
+    "digamma": lambda x: mpmath.digamma(x),
+    "round_away": lambda x: math.copysign(math.floor(abs(x) + mpf(1) / 2), x),
 }
 INTEGER_FORMULAS = {
     "square": lambda x: x * x,
     "sign": lambda x: (x > 0) - (x < 0),
     "relu": lambda x: max(x, 0),
     "clamp": lambda x, y, z: clip(x, y, z),
+}
+
+# The bits of x as an unsigned number, and the width.
+BITS = {
+    "popcount": lambda x, width: x.bit_count(),
+    "count_leading_zeros": lambda x, width: width - x.bit_length(),
 }
 
 # ---- where the ops are evaluated
@@ -248,6 +269,10 @@ def points(name, dtype):
     source = [abs(p) for p in FLOAT_POINTS] if name in POSITIVE else FLOAT_POINTS
     if name == "log1p":
         source = [p for p in source if p > -1]
+    if name in ("asin", "acos", "atanh", "erfinv"):
+        source = [p / 8 for p in source]
+    if name == "acosh":
+        source = [1 + abs(p) for p in source]
     return [element(Fraction(p), dtype) for p in source]
 
 
@@ -258,6 +283,46 @@ SPECIAL_POWERS = [((0.0, 0.0), 1.0), ((NAN, 0.0), 1.0), ((1.0, NAN), 1.0), ((NAN
                   ((-1.0, INF), 1.0), ((-1.0, -INF), 1.0), ((0.5, INF), 0.0), ((0.5, -INF), INF), ((-2.0, INF), INF),
                   ((-2.0, -INF), 0.0), ((-INF, -3.0), -0.0), ((-INF, -2.0), 0.0), ((-INF, 3.0), -INF),
                   ((-INF, 0.5), INF), ((INF, -0.5), 0.0), ((INF, 0.5), INF), ((-1.0, 0.5), NAN), ((-1.0, NAN), NAN)]
+
+# Zeros, infinities, NaN and poles, with what ISO C says that they are; digamma as in JAX.
+ODD = [(0.0, 0.0), (-0.0, -0.0), (NAN, NAN)]
+SPECIAL = {
+    "tan": ODD + [(INF, NAN), (-INF, NAN)],
+    "asin": ODD + [(1.5, NAN), (-INF, NAN)],
+    "acos": [(1.0, 0.0), (1.5, NAN), (INF, NAN), (NAN, NAN)],
+    "atan": ODD,
+    "sinh": ODD + [(INF, INF), (-INF, -INF)],
+    "cosh": [(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, INF), (NAN, NAN)],
+    "asinh": ODD + [(INF, INF), (-INF, -INF)],
+    "acosh": [(1.0, 0.0), (0.5, NAN), (-2.0, NAN), (INF, INF), (-INF, NAN), (NAN, NAN)],
+    "atanh": ODD + [(1.0, INF), (-1.0, -INF), (1.5, NAN), (INF, NAN)],
+    "cbrt": ODD + [(INF, INF), (-INF, -INF), (-8.0, -2.0)],
+    "erfinv": ODD + [(1.0, INF), (-1.0, -INF), (1.5, NAN)],
+    "lgamma": [(1.0, 0.0), (2.0, 0.0), (0.0, INF), (-0.0, INF), (-3.0, INF), (INF, INF), (-INF, INF), (NAN, NAN)],
+    "digamma": [(0.0, NAN), (-3.0, NAN), (INF, INF), (-INF, NAN), (NAN, NAN)],
+    "round_away": ODD + [(0.5, 1.0), (-0.5, -1.0), (1.5, 2.0), (2.5, 3.0), (-0.25, -0.0), (INF, INF)],
+}
+# ISO C: the angles of axes, of zeros and of infinities, as multiples of pi / 4.
+ANGLES = [((0.0, 1.0), 0.0), ((-0.0, 1.0), -0.0), ((0.0, 0.0), 0.0), ((-0.0, 0.0), -0.0), ((0.0, -0.0), 4),
+          ((-0.0, -0.0), -4), ((0.0, -1.0), 4), ((-0.0, -1.0), -4), ((1.0, 0.0), 2), ((-1.0, -0.0), -2),
+          ((1.0, INF), 0.0), ((-1.0, INF), -0.0), ((1.0, -INF), 4), ((-1.0, -INF), -4), ((INF, 1.0), 2), ((-INF, 1.0), -2),
+          ((INF, INF), 1), ((INF, -INF), 3), ((-INF, INF), -1), ((-INF, -INF), -3), ((NAN, 1.0), NAN), ((1.0, NAN), NAN)]
+
+
+def special_rows(name, dtype):
+    if name == "pow":
+        return SPECIAL_POWERS
+    if name == "atan2":
+        return [(o, element(mpmath.pi * a / 4, dtype) if isinstance(a, int) else a) for o, a in ANGLES]
+    rows = [((x,), r) for x, r in SPECIAL.get(name, [])]
+    least = {"f16": 2.0**-24, "bf16": 2.0**-133, "f32": 2.0**-149, "f64": 2.0**-1074}[dtype]
+    if name in ("tan", "asin", "atan", "sinh", "asinh", "atanh"):
+        rows += [((x,), x) for x in (least, -3 * least)]
+    if name == "atan":
+        rows += [((x,), element(s * mpmath.pi / 2, dtype)) for x, s in ((INF, 1), (-INF, -1))]
+    if name == "cbrt":
+        rows += [((x,), element(MATH[name](mpf(x)), dtype)) for x in (least, -3 * least)]
+    return rows
 
 
 def operand_tuples(name, arity, dtype):
@@ -345,11 +410,15 @@ def main():
         arity = value.__code__.co_argcount if hasattr(value, "__code__") and name not in ("exp", "erf", "erfc", "sin", "cos") else 1
         for t in FLOATS:
             rows = [(o, element(value(*[mpf(v) for v in o]), t)) for o in operand_tuples(name, arity, t)]
-            line(f"{name} {t}", [t] * arity, t, rows + (SPECIAL_POWERS if name == "pow" else []))
+            line(f"{name} {t}", [t] * arity, t, rows + special_rows(name, t))
         if name in INTEGER_FORMULAS:
             for t in INTEGERS:
                 rows = [(o, element(INTEGER_FORMULAS[name](*o), t)) for o in operand_tuples(name, arity, t)]
                 line(f"{name} {t}", [t] * arity, t, rows)
+    for name, value in BITS.items():
+        for t, (width, _) in INTEGERS.items():
+            rows = [((v,), value(v % (1 << width), width)) for v in INTEGER_POINTS[t]]
+            line(f"{name} {t}", [t], t, rows)
 
 
 main()

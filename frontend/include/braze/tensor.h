@@ -362,6 +362,14 @@ requires(std::is_integral_v<Integer> && !std::is_same_v<Integer, bool>) Tensor
   const bool fits = detail::fits_int64(exponent);
   return detail::integer_power(x, fits ? static_cast<int64_t>(exponent) : INT64_MAX, where);
 }
+/// Whether each element of x (floating, f8 too) is neither infinite nor NaN.
+Tensor is_finite(const Tensor& x, Where where = Where::current());
+/// Whether each element of x (floating, f8 too) is infinite.
+Tensor is_inf(const Tensor& x, Where where = Where::current());
+/// The number after x in the direction of y, as `nextafter` of ISO C: y if they are equal, NaN if
+/// either is NaN. Both have one dtype (f16, bf16, f32 or f64), and their shapes broadcast. No
+/// gradient flows through it.
+Tensor next_after(const Operand& x, const Operand& y, Where where = Where::current());
 /// x, but no gradient flows through it.
 Tensor stop_gradient(const Tensor& x, Where where = Where::current());
 
@@ -443,13 +451,56 @@ Tensor take_along_axis(const Tensor& x, const Tensor& indices, int64_t axis,
 Tensor scatter_add(const Tensor& x, const Tensor& indices, const Tensor& updates, int64_t axis = 0,
                    Where where = Where::current());
 /// How `scatter` combines an element with the updates that go there.
-enum class Scatter : uint8_t { Set, Add, Mul, Max, Min };
+enum class Scatter : uint8_t { Set, Add, Mul, Max, Min, And, Or };
 /// The same with other ways to combine an element with updates. They are combined one after the
 /// other, in the order of the indices. With Set the last update stays. Set takes any dtype, Max and
-/// Min take ordered ones. The gradient of Mul divides by the updates, so if it is computed, no
-/// update may be 0.
+/// Min take ordered ones, And and Or (bitwise) take integers and bool. The gradient of Mul divides
+/// by the updates, so if it is computed, no update may be 0.
 Tensor scatter(const Tensor& x, const Tensor& indices, const Tensor& updates,
                Scatter how = Scatter::Set, int64_t axis = 0, Where where = Where::current());
+
+/// Says which windows of a tensor x the index vectors in `indices` point at, for the general forms
+/// of `gather` and `scatter` below. An index vector lies along one axis of `indices`, and holds the
+/// first position of its window. All windows together are one tensor: the result of `gather`, or
+/// the updates of `scatter`. It has the other axes of `indices`, in their order, and between them
+/// the axes of the windows. Negative axes count from the end.
+///
+/// Rows of a matrix x [n, c] at indices [k, 1]: {.indexed = {0}, .windows = {1}, .collapsed = {0}}.
+/// Elements of it at indices [k, 2]: {.indexed = {0, 1}, .collapsed = {0, 1}}.
+struct GatherAxes {
+  std::vector<int64_t> indexed;    ///< axes of x: element i of an index vector is a position on
+                                   ///< the axis indexed[i]
+  std::vector<int64_t> windows;    ///< axes of the tensor of all windows that are axes of one
+                                   ///< window, in the order of x, ascending
+  std::vector<int64_t> collapsed;  ///< axes of x along which a window has one element, and no axis
+  std::vector<int64_t> batch;      ///< axes of x that are paired with axes of `indices`: an index
+                                   ///< vector points into its own part of x. Windows have one
+                                   ///< element and no axis there
+  std::vector<int64_t> index_batch;  ///< their partners, whose extents are not greater than theirs
+  int64_t vector = -1;  ///< the axis of `indices` along which its index vectors lie. If
+                        ///< it is the rank of `indices`, each index is such a vector
+};
+/// What happens to elements of windows that are outside of x. Negative positions are outside, too.
+enum class Outside : uint8_t {
+  Clamp,  ///< the window is moved until all of it lies within x
+  Drop,   ///< `gather` returns `fill` in their place, and `scatter` leaves these updates out
+  Never,  ///< the caller knows that there are none. If there are, the results are wrong: other
+          ///< elements of x are read or written
+};
+/// The windows of x with the extents `sizes` (one for each axis of x, 1 for collapsed and batch
+/// axes) at the integer positions `indices`. The result has the dtype of x, which is any. `fill` is
+/// for Outside::Drop. The gradient of an element of x is the sum over all windows that read it.
+Tensor gather(const Tensor& x, const Tensor& indices, const Dims& sizes, const GatherAxes& axes,
+              Outside outside = Outside::Clamp, const Operand& fill = 0,
+              Where where = Where::current());
+/// x, in whose windows at the integer positions `indices` the `updates` (of its dtype) are set,
+/// added and so on. The extents of a window follow from the shape of the updates. If several
+/// updates have one place, they are combined one after the other, in the order of the index
+/// vectors. Dtypes and gradients are those of `scatter` above.
+Tensor scatter(const Tensor& x, const Tensor& indices, const Tensor& updates,
+               const GatherAxes& axes, Scatter how = Scatter::Set, Outside outside = Outside::Drop,
+               Where where = Where::current());
+
 /// The part of x with the extents `sizes` that begins at `starts`. There is an integer tensor of
 /// rank 0 for each axis. A start is moved so that the part lies within x.
 Tensor dynamic_slice(const Tensor& x, const std::vector<Tensor>& starts, const Dims& sizes,

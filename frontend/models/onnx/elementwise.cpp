@@ -2,7 +2,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "frontend/models/formulas.h"
 #include "frontend/models/onnx/node.h"
 #include "ir/support/text.h"
 
@@ -179,14 +178,14 @@ Tensor same(OnnxNode& n) {
 const Rows& elementwise_rows() {
   static const Rows kRows = {
       {"Abs", [](OnnxNode& n) { return abs(n[0]); }},
-      {"Acos", formula<acos_of>},
-      {"Acosh", formula<acosh_of>},
+      {"Acos", [](OnnxNode& n) { return acos(n[0]); }},
+      {"Acosh", [](OnnxNode& n) { return acosh(n[0]); }},
       {"Add", [](OnnxNode& n) { return n[0] + n[1]; }},
       {"And", [](OnnxNode& n) { return n[0] & n[1]; }},
-      {"Asin", formula<asin_of>},
-      {"Asinh", formula<asinh_of>},
-      {"Atan", formula<atan_of>},
-      {"Atanh", formula<atanh_of>},
+      {"Asin", [](OnnxNode& n) { return asin(n[0]); }},
+      {"Asinh", [](OnnxNode& n) { return asinh(n[0]); }},
+      {"Atan", [](OnnxNode& n) { return atan(n[0]); }},
+      {"Atanh", [](OnnxNode& n) { return atanh(n[0]); }},
       {"BitCast", bit_cast},
       {"BitShift", bit_shift},
       {"BitwiseAnd", [](OnnxNode& n) { return n[0] & n[1]; }},
@@ -199,7 +198,7 @@ const Rows& elementwise_rows() {
       {"Celu", celu},
       {"Clip", clip},
       {"Cos", [](OnnxNode& n) { return cos(n[0]); }},
-      {"Cosh", formula<cosh_of>},
+      {"Cosh", [](OnnxNode& n) { return cosh(n[0]); }},
       {"Div", [](OnnxNode& n) { return n[0] / n[1]; }},
       {"Elu", [](OnnxNode& n) { return elu(n[0], n.real("alpha", 1.0)); }},
       {"Equal", [](OnnxNode& n) { return n[0] == n[1]; }},
@@ -237,14 +236,14 @@ const Rows& elementwise_rows() {
       {"Sigmoid", [](OnnxNode& n) { return sigmoid(n[0]); }},
       {"Sign", [](OnnxNode& n) { return sign(n[0]); }},
       {"Sin", [](OnnxNode& n) { return sin(n[0]); }},
-      {"Sinh", formula<sinh_of>},
+      {"Sinh", [](OnnxNode& n) { return sinh(n[0]); }},
       {"Softplus", [](OnnxNode& n) { return softplus(n[0]); }},
       {"Softsign", formula<softsign_of>},
       {"Sqrt", [](OnnxNode& n) { return sqrt(n[0]); }},
       {"Sub", [](OnnxNode& n) { return n[0] - n[1]; }},
       {"Sum", all_of<add>},
       {"Swish", swish},
-      {"Tan", formula<tan_of>},
+      {"Tan", [](OnnxNode& n) { return tan(n[0]); }},
       {"Tanh", [](OnnxNode& n) { return tanh(n[0]); }},
       {"ThresholdedRelu", thresholded_relu},
       {"Where", choose},

@@ -14,9 +14,8 @@ namespace {
 
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
 
-// Limits for operators that compare all pairs: the number of pairs, and the extent of a sorted
-// axis.
-constexpr int64_t kMostPairs = int64_t{1} << 24, kMostSorted = int64_t{1} << 12;
+// A sort compares all pairs, so the extent is limited.
+constexpr int64_t kMostSorted = int64_t{1} << 12;
 
 // The most elements of a resampled axis. It is limited because the sources of each are listed.
 constexpr int64_t kMostResampled = int64_t{1} << 16;
@@ -63,143 +62,81 @@ Tensor gather_elements(OnnxNode& n) {
   return take_along_axis(cut_to(n[0], indices, axis), indices, axis);
 }
 
-// `indices` has tuples in its last axis, which index the axes [batch, batch + tuple) of a tensor.
-// The result has one number for each tuple: the row-major place in the axes [0, batch + tuple).
-Tensor linear_places(OnnxNode& n, const Tensor& indices, const Dims& shape, size_t batch) {
-  const size_t tuple = at(indices.dim(-1).value());
-  if (tuple > shape.size() || batch > shape.size() - tuple || batch >= indices.rank())
-    n.refuse("the indices are longer than the data has axes");
-  Dims places = indices.shape();
-  places.pop_back();
-  Tensor out;
-  const auto add_axis = [&](const Tensor& index, const Dim& extent) {
-    out = out.valid() ? out * size_as(out, extent) + index : index;
-  };
-  for (size_t i = 0; i < batch; ++i)
-    add_axis(arange(indices.dtype(), places, static_cast<int64_t>(i)), shape[i]);
-  for (size_t i = 0; i < tuple; ++i) {
-    const Tensor index =
-        squeeze(slice(indices, -1, Dim(static_cast<int64_t>(i)), Dim(static_cast<int64_t>(i + 1))),
-                Axes(-1));
-    add_axis(from_start(index, shape[batch + i]), shape[batch + i]);
-  }
-  if (!out.valid()) {
-    const auto& builder = indices.builder();
-    out = broadcast_to(detail::wrap(builder, build::scalar(builder->graph, indices.dtype(), 0)),
-                       places);
-  }
+// The axes 0, 1 .. of which there are `count`, from `first` on.
+std::vector<int64_t> axes_from(int64_t first, size_t count) {
+  std::vector<int64_t> out(count);
+  std::iota(out.begin(), out.end(), first);
   return out;
 }
 
+// Index vectors in the last axis of operand 1, for the axes [batch, batch + their length) of x.
+struct Tuples {
+  Tensor indices;
+  GatherAxes axes;
+  size_t end;  // the first axis of x that they do not index
+};
+
+Tuples tuples_of(OnnxNode& n, size_t batch) {
+  const Tensor& x = n[0];
+  Tensor indices = index_of(n[1]);
+  if (indices.rank() == 0 || !indices.dim(-1).is_constant())
+    n.refuse("the indices are not vectors of a known length");
+  const size_t tuple = at(indices.dim(-1).value());
+  if (tuple > x.rank() || batch > x.rank() - tuple || batch >= indices.rank())
+    n.refuse("the indices are longer than the data has axes");
+  std::vector<Tensor> counted;
+  for (size_t i = 0; i < tuple; ++i) {
+    const auto k = static_cast<int64_t>(i);
+    counted.push_back(
+        from_start(slice(indices, -1, k, k + 1), x.dim(static_cast<int64_t>(batch) + k)));
+  }
+  if (tuple > 0) indices = concat(counted, -1);
+  const size_t end = batch + tuple;
+  GatherAxes axes{.indexed = axes_from(static_cast<int64_t>(batch), tuple),
+                  .windows = axes_from(static_cast<int64_t>(indices.rank()) - 1, x.rank() - end),
+                  .collapsed = axes_from(static_cast<int64_t>(batch), tuple),
+                  .batch = axes_from(0, batch),
+                  .index_batch = axes_from(0, batch)};
+  return {indices, std::move(axes), end};
+}
+
 Tensor gather_nd(OnnxNode& n) {
-  const auto batch = at(n.integer("batch_dims", 0));
-  const Dims shape = n[0].shape();
-  const Tensor indices = index_of(n[1]);
-  const Tensor places = linear_places(n, indices, shape, batch);
-  const size_t split = batch + at(indices.dim(-1).value());
-  Dims flat = part(shape, split, shape.size());
-  flat.insert(flat.begin(), product(shape, 0, split));
-  return take(reshape(n[0], flat), places, 0);
+  const Tuples tuples = tuples_of(n, at(n.integer("batch_dims", 0)));
+  Dims sizes(tuples.end, Dim(1));
+  const Dims rest = part(n[0].shape(), tuples.end, n[0].rank());
+  sizes.insert(sizes.end(), rest.begin(), rest.end());
+  return gather(n[0], tuples.indices, sizes, tuples.axes, Outside::Never);
 }
 
 // ---- Scatter ------------------------------------------------------------------------------------
 
-// An integer type of the same size. Sums with zeros keep all bits.
-DType bits_type(DType dtype) {
-  switch (size_of(dtype)) {
-    case 1:
-      return u8;
-    case 2:
-      return u16;
-    case 4:
-      return u32;
-    default:
-      return u64;
-  }
-}
-
-// Combines the rows of `updates` [m, ...] with the rows of x [count, ...] at `places` [m].
-// `reduction` says how.
-Tensor scattered(OnnxNode& n, const Tensor& x, const Tensor& places, const Tensor& updates,
-                 const std::string& reduction) {
-  if (reduction == "add") {
-    if (x.dtype() != boolean) return scatter_add(x, places, updates, 0);
-    n.refuse("sums of bools");
-  }
-  if (reduction == "none") {
-    // Each place is written at most once, so the sum of the bits is the written value.
-    const DType bits = x.dtype() == boolean ? u8 : bits_type(x.dtype());
-    const bool is_bool = x.dtype() == boolean;
-    const Tensor written = is_bool ? cast(updates, u8) : bitcast(updates, bits);
-    const auto& builder = x.builder();
-    const auto zeros = [&](DType dtype, const Dims& shape) {
-      return broadcast_to(detail::wrap(builder, build::scalar(builder->graph, dtype, 0)), shape);
-    };
-    const Dims column = {x.dim(0)};
-    const Tensor sums = scatter_add(zeros(bits, x.shape()), places, written, 0);
-    const Tensor counts = scatter_add(zeros(i32, column), places, full(i32, places.shape(), 1), 0);
-    Dims aligned(x.rank(), Dim(1));
-    aligned[0] = x.dim(0);
-    const Tensor values = is_bool ? sums != 0 : bitcast(sums, x.dtype());
-    return where(reshape(counts, aligned) != 0, values, x);
-  }
-  // Every place is compared with every row.
-  const Dim pairs = x.numel() * places.numel();
-  if (!pairs.is_constant() || pairs.value() > kMostPairs)
-    n.refuse(
-        fmt::format("{} of {} places and {} elements, which takes as many steps as both "
-                    "multiplied",
-                    reduction, places.numel().to_string(), x.numel().to_string()));
-  Dims row = updates.shape();
-  row.insert(row.begin(), Dim(1));
-  const Tensor index = arange(places.dtype(), {x.dim(0), places.dim(0)}, 0);
-  Dims mask_shape = {x.dim(0), places.dim(0)};
-  const Tensor hits = index == expand_dims(places, 0);
-  while (mask_shape.size() < row.size()) mask_shape.emplace_back(1);
-  const Tensor mask = reshape(hits, mask_shape);
-  const Tensor spread = reshape(updates, row);
-  Dims full_shape = row;
-  full_shape[0] = x.dim(0);
-  const auto with = [&](const Tensor& neutral) {
-    return where(mask, spread, broadcast_to(neutral, full_shape));
-  };
-  // The reduction of no elements is the identity.
-  const Tensor none = slice(reshape(x, {x.numel()}), 0, Dim(0), Dim(0));
-  if (reduction == "mul") return x * prod(with(prod(none)), Axes(1));
-  if (reduction == "max") return maximum(x, max(with(max(none)), Axes(1)));
-  if (reduction == "min") return minimum(x, min(with(min(none)), Axes(1)));
+Scatter reduction_of(OnnxNode& n) {
+  const std::string reduction = n.text("reduction", "none");
+  if (reduction == "none") return Scatter::Set;
+  if (reduction == "add") return Scatter::Add;
+  if (reduction == "mul") return Scatter::Mul;
+  if (reduction == "max") return Scatter::Max;
+  if (reduction == "min") return Scatter::Min;
   n.refuse(fmt::format("the reduction is {}", reduction));
 }
 
+// Every update has its own index along one axis, and its own place along the others.
 Tensor scatter_elements(OnnxNode& n) {
   const Tensor& x = n[0];
   const int64_t axis = n.axis(n.integer("axis", 0), x.rank());
-  const Tensor indices = from_start(index_of(n[1]), x.dim(axis));
-  Tensor places;
-  for (size_t i = 0; i < x.rank(); ++i) {
-    const bool is_axis = static_cast<int64_t>(i) == axis;
-    const Tensor index =
-        is_axis ? indices : arange(indices.dtype(), indices.shape(), static_cast<int64_t>(i));
-    places = i == 0 ? index : places * size_as(places, x.dim(static_cast<int64_t>(i))) + index;
-  }
-  const Dims all = {x.numel()}, some = {indices.numel()};
-  return reshape(scattered(n, reshape(x, all), reshape(places, some), reshape(n[2], some),
-                           n.text("reduction", "none")),
-                 x.shape());
+  if (n[1].rank() != x.rank()) n.refuse("the indices have another rank than the data");
+  GatherAxes axes{.indexed = {axis}, .collapsed = {axis}};
+  for (int64_t other = 0; other < static_cast<int64_t>(x.rank()); ++other)
+    if (other != axis) axes.batch.push_back(other);
+  axes.index_batch = axes.batch;
+  axes.vector = static_cast<int64_t>(x.rank());
+  return scatter(x, from_start(index_of(n[1]), x.dim(axis)), n[2], axes, reduction_of(n),
+                 Outside::Never);
 }
 
 Tensor scatter_nd(OnnxNode& n) {
-  const Dims shape = n[0].shape();
-  const Tensor indices = index_of(n[1]);
-  const Tensor places = linear_places(n, indices, shape, 0);
-  const size_t split = at(indices.dim(-1).value());
-  Dims rows = part(shape, split, shape.size());
-  rows.insert(rows.begin(), product(shape, 0, split));
-  Dims updates = part(shape, split, shape.size());
-  updates.insert(updates.begin(), places.numel());
-  return reshape(scattered(n, reshape(n[0], rows), reshape(places, {places.numel()}),
-                           reshape(n[2], updates), n.text("reduction", "none")),
-                 shape);
+  const Tuples tuples = tuples_of(n, 0);
+  return scatter(n[0], tuples.indices, n[2], tuples.axes, reduction_of(n), Outside::Never);
 }
 
 // A cache in which `update` overwrites rows. Each batch element has its own first row.

@@ -1,8 +1,4 @@
 // elementwise.cpp — operations on each element by itself, and conversions.
-#include <cmath>
-#include <numbers>
-
-#include "frontend/models/formulas.h"
 #include "frontend/models/stablehlo/node.h"
 #include "ir/support/text.h"
 
@@ -19,14 +15,6 @@ Tensor unary(Node& n) {
   n.ignore("result_accuracy");
   return f(n[0], Where::current());
 }
-// A function of formulas.h. For floats shorter than f32 it is computed in f32 and rounded once.
-template <Tensor (*f)(const Tensor&)>
-Tensor formula(Node& n) {
-  n.ignore("result_accuracy");
-  const DType dtype = n[0].dtype();
-  return cast(f(cast(n[0], compute_type(dtype))), dtype);
-}
-
 DType unsigned_of(DType dtype) {
   constexpr DType kTypes[] = {u8, u16, u32, u64};
   size_t i = 0;
@@ -85,22 +73,6 @@ Tensor shift_right_arithmetic(Node& n) {
 }
 Tensor shift_left(Node& n) { return shl(n[0], n[1]); }
 
-Tensor ones_in(Node& n) {
-  const DType dtype = n[0].dtype();
-  const Tensor x = cast(bitcast(n[0], unsigned_of(dtype)), u64);
-  Tensor out = full_like(x, 0);
-  for (int i = 0; i < static_cast<int>(8 * size_of(dtype)); ++i) out = out + (shr(x, i) & 1);
-  return cast(out, dtype);
-}
-Tensor leading_zeros(Node& n) {
-  const DType dtype = n[0].dtype();
-  const auto bits = static_cast<int>(8 * size_of(dtype));
-  const Tensor x = cast(bitcast(n[0], unsigned_of(dtype)), u64);
-  Tensor out = full_like(x, bits);
-  for (int i = 0; i < bits; ++i) out = where(shr(x, i) != 0, bits - 1 - i, out);
-  return cast(out, dtype);
-}
-
 Tensor compared(Node& n) {
   Tensor x = n[0], y = n[1];
   const std::string type = n.word("compare_type", "NOTYPE");
@@ -121,58 +93,10 @@ Tensor compared(Node& n) {
 Tensor selected(Node& n) { return where(n[0], n[1], n[2]); }
 Tensor clamped(Node& n) { return minimum(maximum(n[1], n[0]), n[2]); }
 Tensor converted(Node& n) { return cast(n[0], n.result().dtype); }
-Tensor finite(Node& n) {
-  const Tensor x = cast(n[0], compute_type(n[0].dtype()));
-  return abs(x) < std::numeric_limits<double>::infinity();
-}
-
-// The neighbour of x on the way to y.
-Tensor next_after(Node& n) {
-  const Tensor &x = n[0], &y = n[1];
-  const DType as = signed_of(x.dtype());
-  const Tensor bits = bitcast(x, as);
-  // The bits without the sign count the numbers from zero on.
-  const Tensor is_outwards = (x < y) == (x > 0.0);
-  const Tensor neighbour = bitcast(where(is_outwards, bits + 1, bits - 1), x.dtype());
-  const Tensor least = bitcast(full_like(bits, 1), x.dtype());
-  const Tensor from_zero = where(y < 0.0, -least, least);
-  return where(is_nan(x) | is_nan(y), x + y,
-               where(x == y, y, where(x == 0.0, from_zero, neighbour)));
-}
-
-// Rounds to the nearest whole number, and ties away from zero.
-Tensor round_away(Node& n) {
-  const Tensor& x = n[0];
-  const Tensor whole = trunc(x);
-  return where(abs(x - whole) >= 0.5, whole + sign(x), whole);
-}
-
-Tensor cube_root(const Tensor& x) {
-  const Tensor a = abs(x);
-  const Tensor y = pow(a, 1.0 / 3.0);
-  // One step of Newton's method. 0 and infinity must stay as they are.
-  const Tensor better = y - (y * y * y - a) / (y * y * 3.0);
-  const Tensor root = where((a == 0.0) | !(a < std::numeric_limits<double>::infinity()), y, better);
-  return where(x < 0.0, -root, where(x == 0.0, x, root));
-}
-
-Tensor atan2_of(Node& n) {
-  const DType dtype = n[0].dtype();
-  const Tensor y = cast(n[0], compute_type(dtype)), x = cast(n[1], compute_type(dtype));
-  constexpr double kPi = std::numbers::pi;
-  const Tensor ay = abs(y), ax = abs(x);
-  const Tensor is_steep = ay > ax;
-  const Tensor most = maximum(ax, ay), least = minimum(ax, ay);
-  // Equal numbers may both be infinite, or both zero.
-  const Tensor ratio =
-      where(most == least, where(most == 0.0, zeros_like(x), ones_like(x)), least / most);
-  const Tensor first = atan_of(ratio);
-  const Tensor angle = where(is_steep, kPi / 2 - first, first);
-  // The sign of -0 counts too.
-  const auto is_negative = [](const Tensor& t) { return bitcast(t, signed_of(t.dtype())) < 0; };
-  const Tensor turned = where(is_negative(x), kPi - angle, angle);
-  const Tensor out = where(is_negative(y), -turned, turned);
-  return cast(where(is_nan(x) | is_nan(y), x + y, out), dtype);
+Tensor neighbour(Node& n) { return next_after(n[0], n[1]); }
+Tensor angle(Node& n) {
+  n.ignore("result_accuracy");
+  return atan2(n[0], n[1]);
 }
 
 // The same bits as elements of another type. If the sizes of the types differ, a last axis is added
@@ -234,40 +158,40 @@ Tensor total_order(const Tensor& x) {
 
 const Rows& elementwise_rows() {
   static const Rows kRows = {
-      {"chlo.acos", formula<acos_of>},
-      {"chlo.acosh", formula<acosh_of>},
-      {"chlo.asin", formula<asin_of>},
-      {"chlo.asinh", formula<asinh_of>},
-      {"chlo.atan", formula<atan_of>},
-      {"chlo.atanh", formula<atanh_of>},
-      {"chlo.cosh", formula<cosh_of>},
-      {"chlo.digamma", formula<digamma_of>},
+      {"chlo.acos", unary<acos>},
+      {"chlo.acosh", unary<acosh>},
+      {"chlo.asin", unary<asin>},
+      {"chlo.asinh", unary<asinh>},
+      {"chlo.atan", unary<atan>},
+      {"chlo.atanh", unary<atanh>},
+      {"chlo.cosh", unary<cosh>},
+      {"chlo.digamma", unary<digamma>},
       {"chlo.erf", unary<erf>},
-      {"chlo.erf_inv", formula<erf_inv_of>},
+      {"chlo.erf_inv", unary<erfinv>},
       {"chlo.erfc", error_function_complement},
-      {"chlo.lgamma", formula<lgamma_of>},
-      {"chlo.next_after", next_after},
-      {"chlo.sinh", formula<sinh_of>},
+      {"chlo.lgamma", unary<lgamma>},
+      {"chlo.next_after", neighbour},
+      {"chlo.sinh", unary<sinh>},
       {"chlo.square", unary<square>},
-      {"chlo.tan", formula<tan_of>},
+      {"chlo.tan", unary<tan>},
       {"stablehlo.abs", absolute},
       {"stablehlo.add", sum_of},
       {"stablehlo.and", bits_and},
-      {"stablehlo.atan2", atan2_of},
+      {"stablehlo.atan2", angle},
       {"stablehlo.bitcast_convert", bits_as},
-      {"stablehlo.cbrt", formula<cube_root>},
+      {"stablehlo.cbrt", unary<cbrt>},
       {"stablehlo.ceil", unary<ceil>},
       {"stablehlo.clamp", clamped},
       {"stablehlo.compare", compared},
       {"stablehlo.convert", converted},
       {"stablehlo.copy", same},
       {"stablehlo.cosine", unary<cos>},
-      {"stablehlo.count_leading_zeros", leading_zeros},
+      {"stablehlo.count_leading_zeros", unary<count_leading_zeros>},
       {"stablehlo.divide", quotient},
       {"stablehlo.exponential", unary<exp>},
       {"stablehlo.exponential_minus_one", unary<expm1>},
       {"stablehlo.floor", unary<floor>},
-      {"stablehlo.is_finite", finite},
+      {"stablehlo.is_finite", unary<is_finite>},
       {"stablehlo.log", unary<log>},
       {"stablehlo.log_plus_one", unary<log1p>},
       {"stablehlo.logistic", unary<sigmoid>},
@@ -277,11 +201,11 @@ const Rows& elementwise_rows() {
       {"stablehlo.negate", negative},
       {"stablehlo.not", bits_not},
       {"stablehlo.or", bits_or},
-      {"stablehlo.popcnt", ones_in},
+      {"stablehlo.popcnt", unary<popcount>},
       {"stablehlo.power", power},
       {"stablehlo.reduce_precision", less_precise},
       {"stablehlo.remainder", rest},
-      {"stablehlo.round_nearest_afz", round_away},
+      {"stablehlo.round_nearest_afz", unary<round_away>},
       {"stablehlo.round_nearest_even", unary<round_even>},
       {"stablehlo.rsqrt", unary<rsqrt>},
       {"stablehlo.select", selected},
@@ -292,7 +216,7 @@ const Rows& elementwise_rows() {
       {"stablehlo.sine", unary<sin>},
       {"stablehlo.sqrt", unary<sqrt>},
       {"stablehlo.subtract", difference},
-      {"stablehlo.tan", formula<tan_of>},
+      {"stablehlo.tan", unary<tan>},
       {"stablehlo.tanh", unary<tanh>},
       {"stablehlo.xor", bits_xor},
   };
