@@ -425,8 +425,7 @@ double seconds_of(const LoopTree& tree, const Products& products, const Factors&
   const double each = depth / static_cast<double>(tiling.ranks);
   const double multiplying = all * static_cast<double>(products.dots.size()) * 2 * each *
                              static_cast<double>(tiling.rows) *
-                             std::max(columns, kLeftFactor + columns / 2) /
-                             asynchronous_rate(target);
+                             std::max(columns, kLeftFactor + columns / 2) / matrix_rate(target);
   const double copying = all * each / static_cast<double>(factors.depth) *
                          static_cast<double>(factors.slot_panels * kPanelBytes) /
                          (target.cache_bytes_per_second * kCache);
