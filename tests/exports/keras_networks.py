@@ -185,6 +185,26 @@ def bernoulli(key, p=0.5, shape=None, **_):
     return jax.random.uniform(key, shape, jnp.float32) < jnp.float32(p)
 
 
+def moved(value, rng):
+    """The floats of an input, each with one of the floats beside it or as it is."""
+    if value.dtype.kind != "f":
+        return value
+    return np.nextafter(value, value + rng.integers(-1, 2, value.shape).astype(value.dtype))
+
+
+def other_runs(chosen, count):
+    """Results of the framework in f32 for inputs that are moved by at most one unit in the last place, so that each run is rounded otherwise."""
+    network, kind = chosen
+    jax.random.bernoulli = bernoulli
+    model = built(network, "float32")
+    weights, state, *inputs = arguments_of(model)
+    run = jax.jit(function_of(model, kind), keep_unused=True)
+    names = re.findall(r'jax.result_info = "([^"]*)"', run.lower(weights, state, *inputs).as_text())
+    rng = np.random.default_rng(SEED)
+    for _ in range(count):
+        yield dict(zip(names, map(np.asarray, jax.tree.leaves(run(weights, state, *(moved(value, rng) for value in inputs))))))
+
+
 def prepare(chosen, folder):
     """Writes the program; what goes in by name, what comes out in f32 and in f64, and the count of parameters."""
     network, kind = chosen
