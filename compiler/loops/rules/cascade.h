@@ -33,8 +33,10 @@ std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree, bool may_be_on
 /// Draws factors that do not vary along what is summed out of the sums.
 void draw_factors(Scheduled& out);
 
-/// Makes the loops whole that do not run over these axes.
-void make_whole(Scheduled& out, const std::set<size_t>& but);
+/// Makes the loops whole that do not run over the axes `but`, and are no streams over
+/// `but_streams`.
+void make_whole(Scheduled& out, const std::set<size_t>& but,
+                const std::set<size_t>& but_streams = {});
 
 /// Splits the loops over the walk's axis into equal turns, and merges them.
 std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn);
