@@ -250,7 +250,7 @@ class Search {
       const LoopForm* form = root[i] && !output[i] ? forms_.find(NodeId(i)) : nullptr;
       if (!form) continue;
       if (form->is_dot) {
-        remade[i] = is_cheaper_again(forms_, NodeId(i), target_);
+        remade[i] = may_be_cheaper_again(forms_, NodeId(i), target_);
       } else if (!form->reduces()) {
         const auto& inputs = first[first.kernel_of(NodeId(i))].fusion.inputs;
         made_of[i] = std::ranges::any_of(

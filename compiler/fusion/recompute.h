@@ -8,9 +8,11 @@
 
 namespace braze {
 
-/// Whether computing `dot` again on matrix units takes less time than writing its elements to
-/// memory and reading them back. This can only hold for a dot that is much larger than its factors.
-bool is_cheaper_again(const LoopForms& forms, NodeId dot, const Target& target);
+/// Whether computing `dot` again may take less time than writing its elements to memory and reading
+/// them back. This can only hold for a dot that is much larger than its factors. The rates of
+/// asynchronous matrix units tell. On a CPU the prices of the kernels that read the dot must tell,
+/// because they may leave out much of it (what a mask hides).
+bool may_be_cheaper_again(const LoopForms& forms, NodeId dot, const Target& target);
 
 /// The number of operations to compute `node` once at one index, together with the nodes before it
 /// for which `inside` holds, up to reductions.

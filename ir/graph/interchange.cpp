@@ -123,7 +123,7 @@ class Opener {
     if (node.type.shape.rank() == 0) at.clear();  // it is broadcast
     if (node.as<BroadcastOp>() || node.as<ReshapeOp>() || node.as<TransposeOp>()) {
       add(node.operands[0], moved(id, at), use);
-    } else if (use == Use::Where || use == Use::WhereNot || !open_row(id, node, at, use)) {
+    } else if (use == Use::If || use == Use::Unless || !open_row(id, node, at, use)) {
       leaf(id, std::move(at), use);
     }
   }
@@ -167,7 +167,7 @@ class Opener {
         const bool where = splat(graph_, operand(2)) == 0.0;
         if (!where && splat(graph_, operand(1)) != 0.0) return false;
         opened();
-        add(operand(0), at, where ? Use::Where : Use::WhereNot);
+        add(operand(0), at, where ? Use::If : Use::Unless);
         add(operand(where ? 1 : 2), at, use);
         return true;
       }
@@ -182,7 +182,7 @@ class Opener {
     for (size_t axis = 0; axis < at.size(); ++axis)
       if (shape[axis].is_constant(1)) at[axis] = Expr(0);
     Factor factor{id, std::move(at), use};
-    const bool condition = use == Use::Where || use == Use::WhereNot;
+    const bool condition = use == Use::If || use == Use::Unless;
     if (!condition || !std::ranges::count(out_.list, factor))
       out_.list.push_back(std::move(factor));
   }
@@ -536,10 +536,10 @@ NodeId interchanged(Graph& graph, const Graph& source, const Interchange& form,
       case Use::Over:
         out = build::map(graph, ElementwiseOp::div, {out, number(x)}, where);
         break;
-      case Use::Where:
+      case Use::If:
         out = build::map(graph, ElementwiseOp::select, {x, out, zero}, where);
         break;
-      case Use::WhereNot:
+      case Use::Unless:
         out = build::map(graph, ElementwiseOp::select, {x, zero, out}, where);
         break;
     }

@@ -66,7 +66,7 @@ inline constexpr Code kLayout{
 struct Interchange {
   /// A value at coordinates over the symbols of `symbols`.
   struct Factor {
-    enum class Use : uint8_t { Times, Over, Where, WhereNot };  ///< x *, x /, 0 unless, 0 if
+    enum class Use : uint8_t { Times, Over, If, Unless };  ///< the last two: else 0
 
     NodeId node;
     std::vector<Expr> at;

@@ -137,6 +137,31 @@ TEST(Graphs, CascadesOfDotsOnCpus) {
   EXPECT_GE(ones, 16u);
 }
 
+// The gradients in f32 are right; where the rows of all walks come first, they are as many kernels
+// as on a GPU.
+TEST(Graphs, GradientsOfCascadesOnCpus) {
+  CompileOptions options = verifying();
+  options.by_cost = false;
+  size_t all = 0, as_many = 0;
+  for (const GraphCase& given : cases("cascades.braze")) {
+    if (given.text.find(" as \"dq\"") == std::string::npos) continue;
+    std::string text(given.text);
+    for (const std::string half : {"bf16[", "f16["})
+      for (size_t at = 0; (at = text.find(half)) != std::string::npos;)
+        text.replace(at, half.size(), "f32[");
+    const Graph graph = parse_graph(text, "cascades.braze");
+    SCOPED_TRACE(text);
+    const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
+    for (const char* device : {"cpu", "sim:x86-64-v3"})
+      EXPECT_TRUE(testing::agrees(graph, inputs, Device(device), options)) << device;
+    const auto program = testing::compile_for(Device("sim:x86-64-v4"), graph, options);
+    as_many += program->launches.size() == given.kernels;
+    ++all;
+  }
+  EXPECT_GE(all, 8u);
+  EXPECT_GE(as_many, 1u);
+}
+
 /// Attention of n queries and m keys, causal where both are as many, with a direction `g` of the
 /// result for gradients.
 Graph attention(int64_t n, int64_t m) {

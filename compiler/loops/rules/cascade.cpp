@@ -70,12 +70,14 @@ std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree, bool may_be_on
   return out;
 }
 
-void make_whole(Scheduled& out, const std::set<size_t>& but) {
+void make_whole(Scheduled& out, const std::set<size_t>& but, const std::set<size_t>& but_streams) {
   for (bool again = true; again;) {
     again = false;
     std::vector<LoopName> loops;
     visit_loops(out.tree.phases[0], [&](const Loop& loop) {
-      if (loop.levels.size() == 1 && loop.on == Machine::None && !but.contains(loop.levels[0].axis))
+      const size_t axis = loop.levels[0].axis;
+      if (loop.levels.size() == 1 && loop.on == Machine::None && !but.contains(axis) &&
+          (loop.parallel || !but_streams.contains(axis)))
         loops.push_back(name_of(out.tree, loop));
     });
     for (const LoopName& loop : loops)

@@ -97,10 +97,11 @@ std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target
   if (auto refusal = take(SplitStep{{rows}, tile->rows, /*padded=*/true})) return refusal;
   if (auto refusal = take(WholeStep{{rows, 2}})) return refusal;
   deal_out(out, grid);
-  std::set<size_t> streams = {cascade.walk};
+  // What one dot sums may be an axis of another one's result: the factor of both is the same.
+  std::set<size_t> streams;
   for (const CascadeDot& dot : cascade.dots)
     streams.insert(dot.task->over.begin(), dot.task->over.end());
-  make_whole(out, streams);
+  make_whole(out, {cascade.walk}, streams);
   if (auto refusal = join_walk(out, cascade.walk, tile->turn)) return refusal;
   part_walk(out, cascade.walk, tile->turn);
   // Turns of a walk that begins anywhere are no whole panels.
