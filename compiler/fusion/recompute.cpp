@@ -64,19 +64,13 @@ bool may_be_cheaper_again(const LoopForms& forms, NodeId dot, const Target& targ
   const auto elements = [&](NodeId node) {
     return static_cast<double>(graph[node].type.shape.numel().range().max);
   };
-<<<<<<< HEAD
-  if (target.kind != TargetKind::Gpu || target.matrix_speed == 0 ||
-      !is_half(graph[graph[dot].operands[0]].type.dtype))
-    return false;
-=======
-  const bool asynchronous =
-      target.asynchronous_dots && is_half(graph[graph[dot].operands[0]].type.dtype);
-  if (!asynchronous && target.kind != TargetKind::Cpu) return false;
+  const bool by_units = target.kind == TargetKind::Gpu && target.matrix_speed > 0 &&
+                        is_half(graph[graph[dot].operands[0]].type.dtype);
+  if (!by_units && target.kind != TargetKind::Cpu) return false;
   if (!is_floating(graph[dot].type.dtype)) return false;
->>>>>>> sums
   for (NodeId factor : graph[dot].operands)
     if (elements(dot) < kMuchLarger * elements(factor)) return false;
-  if (!asynchronous) return true;
+  if (!by_units) return true;
   double terms = 1;
   for (const Expr& extent : forms.find(dot)->reduction)
     terms *= static_cast<double>(extent.range().max);

@@ -34,7 +34,6 @@ std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree, bool may_be_on
 /// Draws factors that do not vary along what is summed out of the sums.
 void draw_factors(Scheduled& out);
 
-<<<<<<< HEAD
 /// The extents of what the first dots sum and of the columns of the last ones, by axis.
 std::optional<Refusal> collect_inner(const LoopTree& tree, const Cascade& cascade,
                                      std::map<size_t, int64_t>& out);
@@ -46,14 +45,10 @@ int64_t walked_bytes(const LoopTree& tree, const Cascade& cascade,
 /// Makes one axis of those that a first dot sums, where that is legal.
 void join_sums(Scheduled& out, const Cascade& cascade);
 
-/// Makes the loops whole that do not run over these axes.
-void make_whole(Scheduled& out, const std::set<size_t>& but);
-=======
 /// Makes the loops whole that do not run over the axes `but`, and are no streams over
 /// `but_streams`.
 void make_whole(Scheduled& out, const std::set<size_t>& but,
                 const std::set<size_t>& but_streams = {});
->>>>>>> sums
 
 /// Splits the loops over the walk's axis into equal turns, and merges them.
 std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn);
