@@ -334,8 +334,10 @@ std::optional<WarpTile> choose_warps(const LoopTree& tree, const Cascade& cascad
   const bool alone = cascade.nest.size() == 1;  // whether the rows are the only loop on the grid
   const auto fits = [&](const WarpTile& tile) {
     if (alone && tree.axes[*cascade.rows].extent.is_constant(tile.rows())) return false;
-    // While the factor of 16 bits is made, it lies beside a part of the sums of which it is made.
-    const int64_t sums = factors.columns + factors.first_dots * (tile.turn + tile.turn / 4);
+    // What is made of the sums of the first dots lies beside them: a factor of 16 bits, and what
+    // several dots have in common.
+    const int64_t first = factors.first_dots;
+    const int64_t sums = factors.columns + first * tile.turn * (3 + 2 * first) / 4;
     int64_t bytes = 0;
     for (const Staged& s : factors.staged)
       bytes += (s.row_bytes + kCopiedBytes) * (s.in_walk ? tile.turn * kSlots : tile.rows());
