@@ -315,6 +315,7 @@ LoopTree with_copy_of_value(const LoopTree& tree, const StageStep& step) {
   LoopValue copy = out.values[value];
   copy.name = unused_value(out, copy.name + "s");
   copy.storage = Storage::Chip;
+  copy.panel = 0;
   copy.node = {};
   const std::vector<Expr> at = own_index(out, copy.axes);
   const size_t rank = copy.axes.size();
