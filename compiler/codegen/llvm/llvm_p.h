@@ -5,7 +5,6 @@
 //   region_uses.cpp   the values and memory that a region of a kernel reads and stores to
 //   rows.cpp          machine rows -> instructions
 //   emit.cpp          the steps of one generation; passes over LLVM IR
-//   divisions.cpp     division by constants, for GPUs
 //   image.cpp         x86-64: entry functions, target machine, object, image
 //   nvptx.cpp         NVIDIA GPUs: entry functions, target machine, PTX
 #pragma once

@@ -21,6 +21,7 @@
 #include <cmath>
 #include <utility>
 
+#include "compiler/codegen/constant_division.h"
 #include "compiler/codegen/llvm/llvm_p.h"
 
 namespace braze::codegen {
@@ -120,6 +121,13 @@ Value* extreme(Row& r, bool is_max) {
 }
 
 // --- Division ------------------------------------------------------------------------------------
+
+// The upper 32 bits of a product.
+Value* high_half(llvm::IRBuilderBase& b, Value* x, uint32_t factor) {
+  Value* wide = b.CreateZExt(x, b.getInt64Ty());
+  Value* product = b.CreateMul(wide, b.getInt64(factor), "", /*HasNUW=*/true);
+  return b.CreateTrunc(b.CreateLShr(product, 32), b.getInt32Ty());
+}
 
 // The quotient of an integer of at most 32 bits and a constant, by the quotient of their absolute
 // values.
@@ -760,6 +768,22 @@ constexpr MachineTable<Emitter> kRows = {
 };
 
 }  // namespace
+
+llvm::Value* divide_by_constant(llvm::IRBuilderBase& b, llvm::Value* x, uint32_t d, bool is_small) {
+  if (std::has_single_bit(d)) return b.CreateLShr(x, static_cast<uint64_t>(std::countr_zero(d)));
+  if (is_small) {
+    const auto [multiplier, shift] = constant_division(d);
+    return b.CreateLShr(high_half(b, x, multiplier), static_cast<uint64_t>(shift));
+  }
+  // The multiplier for all x has 33 bits. Its lower 32 are multiplied, and x is added for the upper
+  // one, as half of a difference, so that nothing overflows (figure 4.1 of the same source).
+  const int log2 = std::bit_width(d);
+  const auto factor =
+      static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << log2) - d)) / d + 1);
+  llvm::Value* high = high_half(b, x, factor);
+  llvm::Value* half = b.CreateLShr(b.CreateSub(x, high), 1);
+  return b.CreateLShr(b.CreateAdd(half, high), static_cast<uint64_t>(log2 - 1));
+}
 
 llvm::Type* register_type(llvm::LLVMContext& context, DType dtype, int32_t lanes) {
   using Make = llvm::Type* (*)(llvm::LLVMContext&);

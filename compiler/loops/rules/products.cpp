@@ -541,7 +541,8 @@ int64_t count_blocks(const LoopTree& tree, const std::vector<std::string>& grid,
     const auto turn = turns.find(axis);
     tiles *= turn == turns.end() ? *extent : (*extent + turn->second - 1) / turn->second;
   }
-  const int64_t rounds = std::max<int64_t>((tiles + cores - 1) / cores, 1);
+  if (tiles <= cores) return cores;  // blocks without a tile leave their cores at once
+  const int64_t rounds = (tiles + cores - 1) / cores;
   const int64_t fewest = std::max<int64_t>(cores - kMostRoom, 1);
   return std::max((tiles + rounds - 1) / rounds, fewest);
 }

@@ -87,7 +87,7 @@ std::pair<const SlicedTile*, int64_t> best_tile(Multiplier multiplier, const Pro
   double least = std::numeric_limits<double>::infinity();
   for (const SlicedTile& tile : tiles)
     for (int64_t chunks = 1;
-         chunks == 1 || (splits && chunks <= kMostChunks && size.depth / chunks >= kLeastDepth);
+         chunks == 1 || (splits && chunks <= kMostChunks && size.depth / chunks >= kLeastChunk);
          chunks *= 2) {
       const double time = product_time(multiplier, tile, chunks, size, target);
       if (time < least) std::tie(least, best) = std::make_pair(time, std::make_pair(&tile, chunks));

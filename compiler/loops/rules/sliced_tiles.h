@@ -10,7 +10,8 @@
 
 namespace braze {
 
-inline constexpr int64_t kLeastDepth = 64;         ///< shorter products end before slices pay
+inline constexpr int64_t kLeastDepth = 32;         ///< shorter products end before slices pay
+inline constexpr int64_t kLeastChunk = 64;         ///< of a depth that chunks share
 inline constexpr double kLeastProducts = 1 << 23;  ///< smaller ones leave most threads without work
 /// A product has at most this many, because an array of registers has at most six axes.
 inline constexpr size_t kMostFactors = 4;

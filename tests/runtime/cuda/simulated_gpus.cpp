@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "braze/compile.h"
+#include "compiler/kernel_codes.h"
 #include "tests/runtime/cuda/fake_cuda.h"
 #include "tests/runtime/cuda/simulated.h"
 
@@ -34,16 +35,17 @@ struct Setup {
 namespace braze {
 
 /// Takes the place of Braze's own function.
-Program compile(const Graph& graph, const Target& target, const CompileOptions& options) {
-  constexpr const char* kName = "_ZN5braze7compileERKNS_5GraphERKNS_6TargetERKNS_14CompileOptionsE";
-  static auto* const compiled =
-      reinterpret_cast<Program (*)(const Graph&, const Target&, const CompileOptions&)>(
-          dlsym(RTLD_NEXT, kName));
+Program compile_with(KernelCodes& codes, const Graph& graph, const Target& target,
+                     const CompileOptions& options) {
+  constexpr const char* kName =
+      "_ZN5braze12compile_withERNS_11KernelCodesERKNS_5GraphERKNS_6TargetERKNS_14CompileOptionsE";
+  static auto* const compiled = reinterpret_cast<Program (*)(
+      KernelCodes&, const Graph&, const Target&, const CompileOptions&)>(dlsym(RTLD_NEXT, kName));
   if (target.kind != TargetKind::Gpu || target.simulated || !test::fake_cuda())
-    return compiled(graph, target, options);
+    return compiled(codes, graph, target, options);
   Target simulated = target;
   simulated.simulated = true;
-  return test::for_fake(compiled(graph, simulated, options));
+  return test::for_fake(compiled(codes, graph, simulated, options));
 }
 
 }  // namespace braze
