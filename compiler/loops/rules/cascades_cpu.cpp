@@ -28,16 +28,35 @@ std::optional<CascadeTile> choose_tile(const LoopTree& tree, const Cascade& casc
   const int64_t lanes = target.vector_lanes(4);
   int64_t vectors = kTurnVectors;
   for (const CascadeDot& dot : cascade.dots) {
-    if (std::ranges::count(dot.task->over, cascade.walk) == 0) continue;
-    int64_t columns = 1;
+    // A result of a first dot has a turn of the walk as its innermost axis.
+    const bool first = std::ranges::count(dot.task->over, cascade.walk) == 0;
+    int64_t columns = first ? kTurnVectors * lanes : 1;
     for (const size_t axis : tree.values[dot.task->target].axes)
-      if (axis != *cascade.rows && std::ranges::count(cascade.nest, axis) == 0)
+      if (axis != *cascade.rows && axis != cascade.walk &&
+          std::ranges::count(cascade.nest, axis) == 0)
         columns *= planned_extent(tree, axis);
     vectors = std::max(vectors, (columns + lanes - 1) / lanes);
   }
   const int64_t registers = target.vector_registers * 3 / 4;
   if (vectors > registers) return {};
   return CascadeTile{std::min(registers / vectors, kMostRows), kTurnVectors * lanes};
+}
+
+// Whether the task reads anything at an index that contains the axis.
+bool reads_along(const LoopTree& tree, const LoopTask& task, size_t axis) {
+  const auto contains_axis = [&](const Expr& e) {
+    return std::ranges::count(e.symbols(), tree.axes[axis].name) > 0;
+  };
+  return std::ranges::any_of(
+      task.body.steps, [&](const LoopStep& s) { return std::ranges::any_of(s.at, contains_axis); });
+}
+
+// A dot whose results are equal along an axis is a sum, and its terms would all be in registers.
+bool repeats_results(const LoopTree& tree, const Cascade& cascade) {
+  return std::ranges::any_of(cascade.dots, [&](const CascadeDot& dot) {
+    return std::ranges::any_of(tree.values[dot.task->target].axes,
+                               [&](size_t axis) { return !reads_along(tree, *dot.task, axis); });
+  });
 }
 
 // A dot of the walk's turns: what it sums, by name, the innermost axis last.
@@ -72,6 +91,8 @@ std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target
   const auto& cascade = std::get<Cascade>(found);
   if (!cascade.around.empty())
     return no_rule("the results of the first dots have a further axis that is summed");
+  if (repeats_results(tree, cascade))
+    return no_rule("the results of a dot are equal along an axis");
   const auto name = [&](size_t axis) { return tree.axes[axis].name; };
   const std::string rows = name(*cascade.rows), walk = name(cascade.walk);
   const auto tile = choose_tile(tree, cascade, target);
