@@ -176,4 +176,15 @@ void for_each_task(
   walk(region, around, visit);
 }
 
+std::optional<IndexComparison> with_axes(const LoopTree& tree, const IndexComparison& condition) {
+  std::unordered_map<std::string, Expr> symbols;
+  for (const LoopAxis& axis : tree.axes) symbols.insert_or_assign(axis.name, axis.index());
+  for (const Expr& size : tree.symbols) symbols.insert_or_assign(size.symbol_name(), size);
+  for (const Expr* e : {&condition.left, &condition.right})
+    for (const std::string& symbol : e->symbols())
+      if (!symbols.contains(symbol)) return std::nullopt;
+  return IndexComparison{condition.left.substitute(symbols), condition.kind,
+                         condition.right.substitute(symbols)};
+}
+
 }  // namespace braze

@@ -271,4 +271,8 @@ void for_each_task(
     const LoopRegion& region,
     const std::function<void(const LoopTask&, const std::vector<const Loop*>&)>& visit);
 
+/// The condition with the axes and sizes of the tree for their names. Nullopt if it uses other
+/// names.
+std::optional<IndexComparison> with_axes(const LoopTree& tree, const IndexComparison& condition);
+
 }  // namespace braze

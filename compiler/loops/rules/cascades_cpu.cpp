@@ -44,11 +44,10 @@ std::optional<CascadeTile> choose_tile(const LoopTree& tree, const Cascade& casc
 
 // Whether the task reads anything at an index that contains the axis.
 bool reads_along(const LoopTree& tree, const LoopTask& task, size_t axis) {
-  const auto contains_axis = [&](const Expr& e) {
-    return std::ranges::count(e.symbols(), tree.axes[axis].name) > 0;
-  };
-  return std::ranges::any_of(
-      task.body.steps, [&](const LoopStep& s) { return std::ranges::any_of(s.at, contains_axis); });
+  const std::string& name = tree.axes[axis].name;
+  return std::ranges::any_of(task.body.steps, [&](const LoopStep& s) {
+    return std::ranges::any_of(s.at, [&](const Expr& e) { return e.uses(name); });
+  });
 }
 
 // A dot whose results are equal along an axis is a sum, and its terms would all be in registers.

@@ -343,18 +343,6 @@ LoopTree take(LoopTree tree, const PartialStep& step) {
 
 namespace {
 
-// The condition with the axes and sizes of the tree. Nullopt if it uses other names.
-std::optional<IndexComparison> bound_to(const LoopTree& tree, const IndexComparison& condition) {
-  std::unordered_map<std::string, Expr> symbols;
-  for (const LoopAxis& axis : tree.axes) symbols.insert_or_assign(axis.name, axis.index());
-  for (const Expr& size : tree.symbols) symbols.insert_or_assign(size.symbol_name(), size);
-  for (const Expr* e : {&condition.left, &condition.right})
-    for (const std::string& symbol : e->symbols())
-      if (!symbols.contains(symbol)) return std::nullopt;
-  return IndexComparison{condition.left.substitute(symbols), condition.kind,
-                         condition.right.substitute(symbols)};
-}
-
 bool is_congruence(const IndexComparison& c, const std::string& axis) {
   return c.kind == IndexComparison::Kind::Eq && c.left.kind() == Expr::Kind::Mod &&
          c.right.as_constant().has_value() && c.left.uses(axis);
@@ -366,7 +354,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const PartStep& step) {
   const auto place = find_loop(tree, step.loop);
   if (!place) return no_such("loop", step.loop.to_string());
   const Loop& loop = loop_at(tree, *place);
-  const auto condition = bound_to(tree, step.condition);
+  const auto condition = with_axes(tree, step.condition);
   if (!condition)
     return Refusal{&codes::kNoSuchName, "the condition uses a name that is not an axis or a size",
                    "use the names of axes and sizes of the tree"};
@@ -387,7 +375,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const PartStep& step) {
 
 LoopTree take(LoopTree tree, const PartStep& step) {
   loop_at(tree, find_loop(tree, step.loop).value())
-      .parts.push_back(bound_to(tree, step.condition).value());
+      .parts.push_back(with_axes(tree, step.condition).value());
   return tree;
 }
 

@@ -235,17 +235,6 @@ std::optional<Refusal> uses_other_axes(const LoopTree& tree, const Limits& limit
   return std::nullopt;
 }
 
-std::optional<IndexComparison> with_axes(const LoopTree& tree, const IndexComparison& condition) {
-  std::unordered_map<std::string, Expr> symbols;
-  for (const LoopAxis& axis : tree.axes) symbols.insert_or_assign(axis.name, axis.index());
-  for (const Expr& size : tree.symbols) symbols.insert_or_assign(size.symbol_name(), size);
-  for (const Expr* e : {&condition.left, &condition.right})
-    for (const std::string& symbol : e->symbols())
-      if (!symbols.contains(symbol)) return std::nullopt;
-  return IndexComparison{condition.left.substitute(symbols), condition.kind,
-                         condition.right.substitute(symbols)};
-}
-
 }  // namespace
 
 std::optional<Refusal> legal(const LoopTree& tree, const SkipStep& step) {
