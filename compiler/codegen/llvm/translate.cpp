@@ -388,10 +388,12 @@ Value* Translator::rotated_loop(const ForOp& loop, Value* from, Value* to, Value
   const auto phis = make_phis(values, before);
   Carried inside = as_values(phis);
   Value* next = k;
+  const ForOp* around = std::exchange(unrolled_, copies > 1 ? &loop : nullptr);
   for (int64_t c = 0; c < copies; ++c) {
     inside = turn(loop, next, inside);
     next = b_.CreateNSWAdd(next, by);
   }
+  unrolled_ = around;
   BasicBlock* latch = b_.GetInsertBlock();
   k->addIncoming(next, latch);
   add_incoming(phis, inside, latch);

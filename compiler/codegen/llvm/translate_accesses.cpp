@@ -564,12 +564,31 @@ Value* Translator::load_vector(Access& access, uint64_t fill, int64_t i) {
   if (!mask) {
     auto* load = b_.CreateAlignedLoad(memory, at, alignment(access));
     annotate(load, access.memory, access.tail != nullptr);
+    if (!condition && !access.tail) fetch_ahead(access, at);
     return from_memory(load, type.dtype);
   }
   Value* other = to_memory(literal(context_, type.dtype, fill, type.lanes), type.dtype, type.lanes);
   auto* load = b_.CreateMaskedLoad(memory, at, alignment(access), mask, other);
   annotate(load, access.memory, access.tail != nullptr);
   return from_memory(load, type.dtype);
+}
+
+// Asks for the memory lines that a vector of the same load reads `kTurnsAhead` turns later, if each
+// turn of the unrolled loop reads new lines. The processor's own prefetcher follows such loads too
+// late, and not beyond a page. It does not matter if these lines lie outside the array.
+void Translator::fetch_ahead(const Access& access, Value* at) {
+  constexpr int64_t kLineBytes = 64, kTurnsAhead = 16;
+  if (!unrolled_ || machine_.simt) return;
+  const auto coefficient = access.at.coefficient_of(unrolled_->symbol);
+  const auto stride = coefficient ? (*coefficient * unrolled_->step).as_constant() : std::nullopt;
+  const auto bytes = static_cast<int64_t>(size_of(access.type.dtype));
+  if (!stride || *stride * bytes < kLineBytes) return;
+  for (int64_t line = 0; line < access.type.lanes * bytes; line += kLineBytes) {
+    Value* ahead = b_.CreateConstGEP1_64(
+        b_.getInt8Ty(), at, static_cast<uint64_t>(kTurnsAhead * *stride * bytes + line));
+    b_.CreateIntrinsic(b_.getVoidTy(), llvm::Intrinsic::prefetch,
+                       {ahead, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+  }
 }
 
 // Scalar loads, lane by lane: strided, gathered, or masked if the machine has no masks.

@@ -305,6 +305,7 @@ class Translator {
                    std::shared_ptr<Access>& access);
   Value* load_element(Access& access, uint64_t fill, int64_t i);
   Value* load_scalar(Access& access, uint64_t fill, Value* at, Value* condition);
+  void fetch_ahead(const Access& access, Value* at);
   Value* load_vector(Access& access, uint64_t fill, int64_t i);
   Value* lane_condition(const Access& access, Value* condition, Value* mask, int32_t lane);
   Value* load_lanes(Access& access, uint64_t fill, int64_t i);
@@ -396,6 +397,8 @@ class Translator {
   Value* dummy_ = nullptr;
   bool stream_ = false;   // the store at hand bypasses the caches
   bool streams_ = false;  // some store did
+  const ForOp* unrolled_ =
+      nullptr;  // the innermost loop at hand, if its turns are written several times
 };
 
 // The formatter would write the attribute into this comment.

@@ -117,17 +117,9 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
   // The sums, one row of the lanes' factors and one splat must fit in the registers.
   const auto width = static_cast<int64_t>(
       std::max<size_t>(size_of(compute_type(body_dtype(*sums.sums.front()))) / 4, 1));
-  int64_t columns = n <= lanes || width > 1 ? 1 : m < 4 ? 4 : 2;
+  const int64_t columns = n <= lanes || width > 1 ? 1 : m < 4 ? 4 : 2;
   const int64_t used = columns * width;
-  int64_t most_rows = std::max<int64_t>((target.vector_registers - used - 1) / used, 1);
-  // With fewer rows and more lanes, a block has as many sums, and its rows stay in the first-level
-  // cache. A machine with that many registers multiplies by a number in memory, which needs no
-  // register.
-  const bool spills = std::min(m, most_rows) * k * 4 * width > target.l1_bytes / 2;
-  if (columns == 2 && n >= 4 * lanes && spills && target.vector_registers >= 32) {
-    columns = 4;
-    most_rows = target.vector_registers / columns - 1;
-  }
+  const int64_t most_rows = std::max<int64_t>((target.vector_registers - used - 1) / used, 1);
   Tiling out;
   out.lanes = lanes * columns;
   out.rows = rows_of_block(m, most_rows);
