@@ -16,11 +16,13 @@ namespace braze {
 
 namespace {
 
-constexpr double kInstanceOperations = 16e6;
+constexpr double kInstanceOperations = 128e6;
 constexpr double kMostOperationsUnrolled = 8;  // operations on an element of a block after its sum
-constexpr int64_t kLeastPanels = 2;            // panels of an instance, so that rows are used again
-constexpr int64_t kLeastStagedDepth = 16;      // copies of shorter rows cost more than they save
-constexpr int64_t kNearTiles = 4;              // tiles between rows that count as near each other
+// Panels of an instance, so that copies of rows are used again: of rows as they are, and of rows
+// that are computed.
+constexpr int64_t kLeastPanels = 4, kLeastPanelsOfComputed = 16;
+constexpr int64_t kLeastStagedDepth = 16;  // copies of shorter rows cost more than they save
+constexpr int64_t kNearTiles = 4;          // tiles between rows that count as near each other
 constexpr int64_t kUnrolled = 4;
 constexpr int64_t kCopyVectors = 4;  // vectors of one step of a copy
 
@@ -117,15 +119,18 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
   // The sums, one row of the lanes' factors and one splat must fit in the registers.
   const auto width = static_cast<int64_t>(
       std::max<size_t>(size_of(compute_type(body_dtype(*sums.sums.front()))) / 4, 1));
-  const int64_t columns = n <= lanes || width > 1 ? 1 : m < 4 ? 4 : 2;
+  const int64_t columns = n <= lanes || width > 1 ? 1 : m < 4 ? 4 : target.panel_columns() / lanes;
   const int64_t used = columns * width;
   const int64_t most_rows = std::max<int64_t>((target.vector_registers - used - 1) / used, 1);
   Tiling out;
   out.lanes = lanes * columns;
   out.rows = rows_of_block(m, most_rows);
 
-  // Tasks should suffice for all cores, and each should have enough work. All cores read the panels
-  // of their tasks again for each tile of rows, so these may fill half of the last-level cache.
+  const Factors of_lanes = facts_of(tree, sums, sums.lanes, sums.rows, lanes);
+  const Factors of_rows = facts_of(tree, sums, sums.rows, sums.lanes, lanes);
+
+  // Tasks should suffice for all cores, and each should have enough work. A panel serves all rows
+  // of a task, so their copies and the panel should lie in the second-level cache.
   const auto is_batch = [&](size_t axis) { return axis != sums.lanes && axis != sums.rows; };
   const int64_t batches = product_of(tree, sums.nest, is_batch);
   const int64_t m_blocks = (m + out.rows - 1) / out.rows,
@@ -135,17 +140,16 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
   const int64_t by_cores =
       std::max<int64_t>(m_blocks * n_blocks * batches / (16 * target.cores), 1);
   const int64_t each = std::min(by_work, by_cores);
-  const int64_t panel_bytes = std::max<int64_t>(out.lanes * k * 4 * width, 1);
-  const int64_t by_cache = std::max<int64_t>(target.l3_bytes / 2 / panel_bytes, 1);
-  int64_t lanes_in_task =
-      shared(n_blocks, std::min({n_blocks, std::max(each, kLeastPanels), by_cache}));
-  int64_t rows_in_task = std::min(m_blocks, std::max<int64_t>(each / lanes_in_task, 1));
+  const int64_t block_bytes = std::max<int64_t>(out.rows * k * 4 * width, 1);
+  const int64_t by_cache = target.l2_bytes / 4 / block_bytes;
+  const int64_t panels = of_rows.computed ? kLeastPanelsOfComputed : kLeastPanels;
+  const int64_t least = out.rows == 1 ? 1 : std::min(panels, n_blocks);
+  const int64_t rows_in_task = shared(m_blocks, std::max<int64_t>(std::min(each / least, by_cache), 1));
+  const int64_t lanes_in_task = shared(n_blocks, std::max(each / rows_in_task, least));
 
   // Copies pay if the inner loop would read factors badly or often: across the vectors, with
   // operations on the way, or from an array that exceeds the second-level cache and whose rows are
   // far apart. Rows that follow each other within a few tiles are already what a copy would be.
-  const Factors of_lanes = facts_of(tree, sums, sums.lanes, sums.rows, lanes);
-  const Factors of_rows = facts_of(tree, sums, sums.rows, sums.lanes, lanes);
   out.lanes_across = of_lanes.across;
   out.rows_across = of_rows.across;
   // Panels serve all rows of all batches on which their factor does not depend.
@@ -159,12 +163,6 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
       of_lanes.step && *of_lanes.step >= out.lanes && *of_lanes.step <= kNearTiles * out.lanes;
   out.pack = reused > 1 && of_lanes.count > 0 &&
              (of_lanes.across || ((large || of_lanes.computed) && !near && reused >= 4));
-  // A panel that is read where it lies comes from far away, so all rows of a task should use it. If
-  // panels have their own axis, `own` counts them.
-  if (!out.pack && near && size > target.l2_bytes / 4 / own) {
-    rows_in_task = shared(m_blocks, each);
-    lanes_in_task = shared(n_blocks, std::max<int64_t>(each / rows_in_task, 1));
-  }
   out.lanes_of_task = lanes_in_task * out.lanes;
   out.rows_of_task = rows_in_task * out.rows;
   const int64_t row_bytes = out.rows * k * 4 * width * static_cast<int64_t>(of_rows.count);
@@ -256,12 +254,14 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   const Levels lanes = cut(out, names.lanes, tiling.lanes_of_task, tiling.lanes);
   const LoopName row_blocks{names.rows, rows.count()}, lane_blocks{names.lanes, lanes.count()};
   if (rows.blocks && lanes.tasks) out.take(ReorderStep{row_blocks, {names.lanes}});
-  // Staged rows serve all lanes of a task. Without them, a panel stays in the cache for all rows.
-  if (rows.blocks && lanes.blocks && !tiling.stage) out.take(ReorderStep{row_blocks, lane_blocks});
   std::vector<LoopName> grid;
   for (const std::string& axis : names.batch) grid.push_back({axis});
   if (rows.tasks) grid.push_back({names.rows});
   if (lanes.tasks) grid.push_back({names.lanes});
+  // A panel stays in the cache for all rows of a task. What is not cut into tasks copies its rows
+  // block by block.
+  if (rows.blocks && lanes.blocks && (!tiling.stage || !grid.empty()))
+    out.take(ReorderStep{row_blocks, lane_blocks});
   deal_out(out, grid);
   out.take(UnrollStep{{names.summed.back()}, kUnrolled});
   if (tiling.by_row) {
@@ -273,7 +273,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   if (!lane.extent.is_multiple_of(tiling.lanes) && lanes.count() > 0)
     out.take(PartStep{lane_blocks, before_end(lane)});
   if (tiling.stage && (rows.blocks || !grid.empty()))
-    stage_rows(out, names, tiling, rows.blocks ? row_blocks : grid[0], target);
+    stage_rows(out, names, tiling, grid.empty() ? row_blocks : grid[0], target);
   if (tiling.pack)
     pack_lanes(out, names.summed, {names.lanes, names.rows, tiling.lanes, tiling.lanes_across},
                target);
