@@ -85,6 +85,9 @@ Factors facts_of(const LoopTree& tree, const FactoredSums& sums, size_t along, s
 struct Tiling {
   int64_t rows = 1, lanes = 1;  // of a block
   int64_t rows_of_task = 1, lanes_of_task = 1;
+  // Blocks side by side may have an axis of their own, if the factor of the lanes lies in panels.
+  std::optional<size_t> panels;
+  int64_t panels_of_task = 1;
   bool pack = false, stage = false;
   bool by_row = false;  // whether what follows takes one row of a block at a time
   bool rows_across = false, lanes_across = false;
@@ -143,9 +146,15 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
   const int64_t block_bytes = std::max<int64_t>(out.rows * k * 4 * width, 1);
   const int64_t by_cache = target.l2_bytes / 4 / block_bytes;
   const int64_t panels = of_rows.computed ? kLeastPanelsOfComputed : kLeastPanels;
-  const int64_t least = out.rows == 1 ? 1 : std::min(panels, n_blocks);
-  const int64_t rows_in_task = shared(m_blocks, std::max<int64_t>(std::min(each / least, by_cache), 1));
-  const int64_t lanes_in_task = shared(n_blocks, std::max(each / rows_in_task, least));
+  if (n_blocks == 1)
+    for (const size_t axis : sums.nest)
+      if (is_batch(axis) && of_lanes.axes.contains(axis) && !of_rows.axes.contains(axis))
+        out.panels = axis;
+  const int64_t beside = out.panels ? planned_extent(tree, *out.panels) : n_blocks;
+  const int64_t least = out.rows == 1 ? 1 : std::min(panels, beside);
+  const int64_t rows_in_task =
+      shared(m_blocks, std::max<int64_t>(std::min(each / least, by_cache), 1));
+  const int64_t lanes_in_task = shared(beside, std::max(each / rows_in_task, least));
 
   // Copies pay if the inner loop would read factors badly or often: across the vectors, with
   // operations on the way, or from an array that exceeds the second-level cache and whose rows are
@@ -163,7 +172,8 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
       of_lanes.step && *of_lanes.step >= out.lanes && *of_lanes.step <= kNearTiles * out.lanes;
   out.pack = reused > 1 && of_lanes.count > 0 &&
              (of_lanes.across || ((large || of_lanes.computed) && !near && reused >= 4));
-  out.lanes_of_task = lanes_in_task * out.lanes;
+  (out.panels ? out.panels_of_task : out.lanes_of_task) = lanes_in_task;
+  out.lanes_of_task *= out.lanes;
   out.rows_of_task = rows_in_task * out.rows;
   const int64_t row_bytes = out.rows * k * 4 * width * static_cast<int64_t>(of_rows.count);
   out.stage = out.rows > 1 && (lanes_in_task > 1 || of_rows.computed) && k >= kLeastStagedDepth &&
@@ -178,6 +188,7 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
 struct Names {
   std::vector<std::string> batch, summed;
   std::string rows, lanes;
+  std::optional<std::string> panels;
 };
 
 // Which loops `cut` made for an axis.
@@ -201,6 +212,13 @@ Levels cut(Scheduled& out, const std::string& axis, int64_t of_task, int64_t blo
   }
   out.take(WholeStep{{axis, made.count() + 1}});
   return made;
+}
+
+// Cuts the axis of panels into tasks. A block is one panel.
+Levels cut_panels(Scheduled& out, const std::string& axis, int64_t of_task) {
+  const bool tasks = axis_of(out, axis).extent.range().max > of_task;
+  if (tasks && of_task > 1) out.take(SplitStep{{axis}, of_task});
+  return {.tasks = tasks, .blocks = !tasks || of_task > 1};
 }
 
 // Copies the factors of a tile of rows into the cache of a core: with the rows side by side if they
@@ -239,25 +257,31 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   names.rows = name(sums.rows);
   names.lanes = name(sums.lanes);
   for (const size_t axis : sums.summed) names.summed.push_back(name(axis));
+  if (tiling.panels) names.panels = name(*tiling.panels);
   for (const size_t axis : sums.nest)
-    if (axis != sums.rows && axis != sums.lanes) names.batch.push_back(name(axis));
+    if (axis != sums.rows && axis != sums.lanes && axis != tiling.panels)
+      names.batch.push_back(name(axis));
   std::vector<std::string> values;
   for (const LoopTask* sum : sums.sums) values.push_back(out.tree.values[sum->target].name);
   const std::string store = out.tree.tensors[sums.stores[0]->target].name;
 
   std::vector<std::string> order = names.batch;
-  order.insert(order.end(), {names.rows, names.lanes});
+  order.push_back(names.rows);
+  if (names.panels) order.push_back(*names.panels);
+  order.push_back(names.lanes);
   sort_nest(out, sums.nest, order);
   if (sums.rows > sums.lanes) out.take(LastStep{names.lanes});
   if (tiling.pack && tiling.lanes_across) out.take(LastStep{names.summed.back()});
   const Levels rows = cut(out, names.rows, tiling.rows_of_task, tiling.rows);
-  const Levels lanes = cut(out, names.lanes, tiling.lanes_of_task, tiling.lanes);
-  const LoopName row_blocks{names.rows, rows.count()}, lane_blocks{names.lanes, lanes.count()};
-  if (rows.blocks && lanes.tasks) out.take(ReorderStep{row_blocks, {names.lanes}});
+  Levels lanes = cut(out, names.lanes, tiling.lanes_of_task, tiling.lanes);
+  if (names.panels) lanes = cut_panels(out, *names.panels, tiling.panels_of_task);
+  const std::string beside = names.panels.value_or(names.lanes);
+  const LoopName row_blocks{names.rows, rows.count()}, lane_blocks{beside, lanes.count()};
+  if (rows.blocks && lanes.tasks) out.take(ReorderStep{row_blocks, {beside}});
   std::vector<LoopName> grid;
   for (const std::string& axis : names.batch) grid.push_back({axis});
   if (rows.tasks) grid.push_back({names.rows});
-  if (lanes.tasks) grid.push_back({names.lanes});
+  if (lanes.tasks) grid.push_back({beside});
   // A panel stays in the cache for all rows of a task. What is not cut into tasks copies its rows
   // block by block.
   if (rows.blocks && lanes.blocks && (!tiling.stage || !grid.empty()))
@@ -270,7 +294,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   }
   // Whole blocks need no masks.
   const LoopAxis lane = axis_of(out, names.lanes);
-  if (!lane.extent.is_multiple_of(tiling.lanes) && lanes.count() > 0)
+  if (!lane.extent.is_multiple_of(tiling.lanes) && lanes.count() > 0 && !names.panels)
     out.take(PartStep{lane_blocks, before_end(lane)});
   if (tiling.stage && (rows.blocks || !grid.empty()))
     stage_rows(out, names, tiling, grid.empty() ? row_blocks : grid[0], target);
