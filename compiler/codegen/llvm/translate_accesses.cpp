@@ -573,21 +573,27 @@ Value* Translator::load_vector(Access& access, uint64_t fill, int64_t i) {
   return from_memory(load, type.dtype);
 }
 
-// Asks for the memory lines that a vector of the same load reads `kTurnsAhead` turns later, if each
-// turn of the unrolled loop reads new lines. The processor's own prefetcher follows such loads too
-// late, and not beyond a page. It does not matter if these lines lie outside the array.
+// Asks for the memory lines that the same load reads a few turns later, if each turn of a loop that
+// sums reads new lines. The processor's own prefetcher follows such loads too late, and not beyond
+// a page. It does not matter if these lines lie outside the array.
 void Translator::fetch_ahead(const Access& access, Value* at) {
-  constexpr int64_t kLineBytes = 64, kTurnsAhead = 16;
-  if (!unrolled_ || machine_.simt) return;
-  const auto coefficient = access.at.coefficient_of(unrolled_->symbol);
-  const auto stride = coefficient ? (*coefficient * unrolled_->step).as_constant() : std::nullopt;
+  constexpr int64_t kLineBytes = 64, kTurnsOfInnermost = 16, kTurnsOfOther = 2;
+  if (machine_.simt) return;
   const auto bytes = static_cast<int64_t>(size_of(access.type.dtype));
-  if (!stride || *stride * bytes < kLineBytes) return;
-  for (int64_t line = 0; line < access.type.lanes * bytes; line += kLineBytes) {
-    Value* ahead = b_.CreateConstGEP1_64(
-        b_.getInt8Ty(), at, static_cast<uint64_t>(kTurnsAhead * *stride * bytes + line));
-    b_.CreateIntrinsic(b_.getVoidTy(), llvm::Intrinsic::prefetch,
-                       {ahead, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+  int64_t turns = kTurnsOfInnermost;
+  for (size_t i = sums_.size(); i-- > 0; turns = kTurnsOfOther) {
+    const ForOp& loop = *sums_[i];
+    if (!access.at.uses(loop.symbol)) continue;
+    const Expr later = Expr::index(loop.symbol, loop.high) + loop.step * Expr(turns);
+    const auto distance = (access.at.substitute(loop.symbol, later) - access.at).as_constant();
+    if (!distance || *distance * bytes < turns * kLineBytes) return;
+    for (int64_t line = 0; line < access.type.lanes * bytes; line += kLineBytes) {
+      Value* ahead = b_.CreateConstGEP1_64(b_.getInt8Ty(), at,
+                                           static_cast<uint64_t>(*distance * bytes + line));
+      b_.CreateIntrinsic(b_.getVoidTy(), llvm::Intrinsic::prefetch,
+                         {ahead, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+    }
+    return;
   }
 }
 

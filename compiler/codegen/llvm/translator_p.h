@@ -395,10 +395,9 @@ class Translator {
   std::vector<int64_t> scratch_marks_;
   int64_t scratch_used_ = 0;
   Value* dummy_ = nullptr;
-  bool stream_ = false;   // the store at hand bypasses the caches
-  bool streams_ = false;  // some store did
-  const ForOp* unrolled_ =
-      nullptr;  // the innermost loop at hand, if its turns are written several times
+  bool stream_ = false;             // the store at hand bypasses the caches
+  bool streams_ = false;            // some store did
+  std::vector<const ForOp*> sums_;  // the loops at hand that carry values
 };
 
 // The formatter would write the attribute into this comment.
