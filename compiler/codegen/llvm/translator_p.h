@@ -305,6 +305,7 @@ class Translator {
                    std::shared_ptr<Access>& access);
   Value* load_element(Access& access, uint64_t fill, int64_t i);
   Value* load_scalar(Access& access, uint64_t fill, Value* at, Value* condition);
+  bool computes_long(const ForOp& loop) const;
   void fetch_ahead(const Access& access, Value* at);
   Value* load_vector(Access& access, uint64_t fill, int64_t i);
   Value* lane_condition(const Access& access, Value* condition, Value* mask, int32_t lane);

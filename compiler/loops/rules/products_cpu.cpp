@@ -89,7 +89,8 @@ struct Tiling {
   std::optional<size_t> panels;
   int64_t panels_of_task = 1;
   bool pack = false, stage = false;
-  bool by_row = false;  // whether what follows takes one row of a block at a time
+  bool rows_outside = false;  // whether a task walks its blocks row by row
+  bool by_row = false;        // whether what follows takes one row of a block at a time
   bool rows_across = false, lanes_across = false;
 };
 
@@ -175,6 +176,9 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
   (out.panels ? out.panels_of_task : out.lanes_of_task) = lanes_in_task;
   out.lanes_of_task *= out.lanes;
   out.rows_of_task = rows_in_task * out.rows;
+  // If the panels of a task stay in the cache, all of them take one block of rows after the other,
+  // so that results are stored row by row.
+  out.rows_outside = lanes_in_task * out.lanes * k * 4 * width <= target.l2_bytes / 4;
   const int64_t row_bytes = out.rows * k * 4 * width * static_cast<int64_t>(of_rows.count);
   out.stage = out.rows > 1 && (lanes_in_task > 1 || of_rows.computed) && k >= kLeastStagedDepth &&
               of_rows.count > 0 && row_bytes <= target.l3_bytes / 8;
@@ -282,10 +286,8 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   for (const std::string& axis : names.batch) grid.push_back({axis});
   if (rows.tasks) grid.push_back({names.rows});
   if (lanes.tasks) grid.push_back({beside});
-  // A panel stays in the cache for all rows of a task. What is not cut into tasks copies its rows
-  // block by block.
-  if (rows.blocks && lanes.blocks && (!tiling.stage || !grid.empty()))
-    out.take(ReorderStep{row_blocks, lane_blocks});
+  const bool rows_outside = tiling.stage && (tiling.rows_outside || grid.empty());
+  if (rows.blocks && lanes.blocks && !rows_outside) out.take(ReorderStep{row_blocks, lane_blocks});
   deal_out(out, grid);
   out.take(UnrollStep{{names.summed.back()}, kUnrolled});
   if (tiling.by_row) {
@@ -297,7 +299,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   if (!lane.extent.is_multiple_of(tiling.lanes) && lanes.count() > 0 && !names.panels)
     out.take(PartStep{lane_blocks, before_end(lane)});
   if (tiling.stage && (rows.blocks || !grid.empty()))
-    stage_rows(out, names, tiling, grid.empty() ? row_blocks : grid[0], target);
+    stage_rows(out, names, tiling, rows.blocks && rows_outside ? row_blocks : grid[0], target);
   if (tiling.pack)
     pack_lanes(out, names.summed, {names.lanes, names.rows, tiling.lanes, tiling.lanes_across},
                target);
