@@ -153,8 +153,11 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
         out.panels = axis;
   const int64_t beside = out.panels ? planned_extent(tree, *out.panels) : n_blocks;
   const int64_t least = out.rows == 1 ? 1 : std::min(panels, beside);
-  const int64_t rows_in_task =
-      shared(m_blocks, std::max<int64_t>(std::min(each / least, by_cache), 1));
+  // If all panels stay in the cache, a task takes all of them and stores whole rows.
+  const int64_t panel_bytes = out.lanes * k * 4 * width, kept_bytes = target.l2_bytes / 4;
+  const bool takes_all = beside <= each && beside * panel_bytes <= kept_bytes;
+  const int64_t rows_in_task = shared(
+      m_blocks, std::max<int64_t>(takes_all ? each / beside : std::min(each / least, by_cache), 1));
   const int64_t lanes_in_task = shared(beside, std::max(each / rows_in_task, least));
 
   // Copies pay if the inner loop would read factors badly or often: across the vectors, with
@@ -178,7 +181,7 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
   out.rows_of_task = rows_in_task * out.rows;
   // If the panels of a task stay in the cache, all of them take one block of rows after the other,
   // so that results are stored row by row.
-  out.rows_outside = lanes_in_task * out.lanes * k * 4 * width <= target.l2_bytes / 4;
+  out.rows_outside = lanes_in_task * panel_bytes <= kept_bytes;
   const int64_t row_bytes = out.rows * k * 4 * width * static_cast<int64_t>(of_rows.count);
   out.stage = out.rows > 1 && (lanes_in_task > 1 || of_rows.computed) && k >= kLeastStagedDepth &&
               of_rows.count > 0 && row_bytes <= target.l3_bytes / 8;
