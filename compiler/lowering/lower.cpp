@@ -164,7 +164,12 @@ Region Lowering::region(const Region& body, const std::function<void()>& at_end)
   builder_.enter(out);
   lower_region(body);
   if (at_end) at_end();
-  for (const ValueOperand& yielded : body.yields) out.yields.push_back(mapped(yielded));
+  for (const ValueOperand& yielded : body.yields) {
+    if (const auto* parts = parts_of(yielded))
+      out.yields.insert(out.yields.end(), parts->begin(), parts->end());
+    else
+      out.yields.push_back(mapped(yielded));
+  }
   builder_.leave();
   return out;
 }
@@ -529,11 +534,18 @@ void Lowering::lower_op(const ForOp& op, const Statement& s) {
              .unroll = op.unroll};
   builder_.fresh_name(op.symbol);
   std::vector<ValueType> types;
+  const auto carry = [&](const ValueType& type, const ValueOperand& first) {
+    types.push_back(type);
+    return loop.carried.emplace_back(builder_.declare("carry", type), first).first;
+  };
   for (const auto& [inside, first] : op.carried) {
-    types.push_back(lower_type(tile_[inside].type));
-    const ValueId carried = builder_.declare("carry", types.back());
-    define(inside, carried);
-    loop.carried.emplace_back(carried, mapped(first));
+    if (const auto* parts = parts_of(first)) {
+      std::vector<ValueOperand> own;
+      for (const ValueOperand& part : *parts) own.emplace_back(carry(type_of(part), part));
+      define_parts(inside, std::move(own));
+    } else {
+      define(inside, carry(lower_type(tile_[inside].type), mapped(first)));
+    }
   }
   enclosing_.push_back(&s);
   enter_loop(op);
@@ -541,7 +553,16 @@ void Lowering::lower_op(const ForOp& op, const Statement& s) {
   leave_loop();
   enclosing_.pop_back();
   const auto results = builder_.append(std::move(loop), types, "for", s.location);
-  for (size_t i = 0; i < results.size(); ++i) define(s.results[i], results[i]);
+  auto next = results.begin();
+  for (size_t i = 0; i < s.results.size(); ++i) {
+    if (const auto* parts = parts_of(op.carried[i].first)) {
+      const auto end = next + std::ssize(*parts);
+      define_parts(s.results[i], {next, end});
+      next = end;
+    } else {
+      define(s.results[i], *next++);
+    }
+  }
 }
 
 void Lowering::lower_op(const IfOp& op, const Statement& s) {

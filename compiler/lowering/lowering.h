@@ -117,6 +117,10 @@ class Lowering : public ProgramLowering {
   /// Lowers a load of what only dots read into the registers that their instructions take. Returns
   /// false if it is to be lowered as other loads are.
   virtual bool lower_fragments(const LoadOp&, const Statement&) { return false; }
+  /// The values of the kernel that are one value of the tile program, if they are several:
+  /// fragments of matrices. Loops carry all of them.
+  virtual const std::vector<ValueOperand>* parts_of(const ValueOperand&) const { return nullptr; }
+  virtual void define_parts(ValueId, std::vector<ValueOperand>) {}
   /// A condition on elements in the form that it has for whole vectors, if it never divides one.
   virtual Condition per_vector(Condition condition, int32_t) const { return condition; }
   /// Fails if the operands' elements are not in the same threads and registers as the result's.
