@@ -953,14 +953,16 @@ class CodeParser {
 
   void scan(Statement& s, const std::vector<Result>& results) {
     TileScanOp op;
-    op.monoid = monoid();
-    op.operand = plain_operand();
+    op.combiner = parse_combiner(scanner_);
+    do op.operands.push_back(plain_operand());
+    while (scanner_.accept(","));
     const SourceLocation where = scanner_.location();
     const std::vector<int64_t> along = axes();
     if (along.size() != 1) fail_at(where, "a scan runs along one axis");
     op.axis = along[0];
     op.reverse = scanner_.accept("reverse");
     op.exclusive = scanner_.accept("exclusive");
+    op.totals = scanner_.accept("totals");
     s.op = std::move(op);
     result_types(s, results);
   }

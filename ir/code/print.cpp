@@ -260,8 +260,9 @@ class Printer {
                         value(op.values), value(op.indices), integers(op.axes));
   }
   void print(const TileScanOp& op) {
-    out_ += fmt::format("scan {} {} axes({}){}{}", name(op.monoid), value(op.operand), op.axis,
-                        op.reverse ? " reverse" : "", op.exclusive ? " exclusive" : "");
+    out_ += fmt::format("scan {} {} axes({}){}{}{}", op.combiner.to_string(), values(op.operands),
+                        op.axis, op.reverse ? " reverse" : "", op.exclusive ? " exclusive" : "",
+                        op.totals ? " totals" : "");
   }
   void print(const TileDotOp& op) {
     const auto side = [&](const ValueOperand& o, MemoryId buffer) {

@@ -72,10 +72,11 @@ struct Visitor {
       exprs(op.at);
       guard(op.guard);
       rank(op.rank);
-    } else if constexpr (std::is_same_v<T, RowOp> || std::is_same_v<T, PackOp>)
+    } else if constexpr (std::is_same_v<T, RowOp> || std::is_same_v<T, PackOp> ||
+                         std::is_same_v<T, TileScanOp>)
       operands(op.operands);
-    else if constexpr (std::is_same_v<T, FoldOp> || std::is_same_v<T, TileScanOp> ||
-                       std::is_same_v<T, SplatOp> || std::is_same_v<T, RegroupOp>)
+    else if constexpr (std::is_same_v<T, FoldOp> || std::is_same_v<T, SplatOp> ||
+                       std::is_same_v<T, RegroupOp>)
       f(op.operand);
     else if constexpr (std::is_same_v<T, ViewOp>) {
       f(op.operand);
