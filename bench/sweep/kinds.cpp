@@ -372,6 +372,8 @@ Inputs recurrence_inputs(S s) {
   return {between("decay", s.dtype(), shape, 0.5, 1), values("x", s.dtype(), shape)};
 }
 
+Results decayed_sums(S, W in) { return {{recurrence(in["decay"], in["x"], 1)}}; }
+
 Results pool(S s, W in) {
   const int64_t window = s["window"], stride = s["stride"];
   const Dim edge = s.get("padding", 0);
@@ -914,7 +916,7 @@ const std::map<std::string, Kind, std::less<>>& kinds() {
       {"dequantize", {packed_inputs, dequantize}},
       {"packed_product", {packed_product_inputs, packed_product}},
       {"scan", {one_array, scan}},
-      {"recurrence", {recurrence_inputs, {}}},  // needs a scan of pairs
+      {"recurrence", {recurrence_inputs, decayed_sums}},
       {"pool", {image_inputs, pool}},
       {"convolution", {convolution_inputs, convolution}},
       {"product", {product_inputs, product}},

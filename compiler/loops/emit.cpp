@@ -631,7 +631,7 @@ void TreeEmitter::stream(const Loop& loop) {
   if (loop.seek) return seek(stream);
   std::vector<const LoopTask*> begun;
   for (const LoopTask* task : stream.carried)
-    if (!states_.contains(task->target)) {
+    if (!states_.contains(task->target) && !totals_.contains(task->target)) {
       begin_state(*task, loop);
       begun.push_back(task);
     }
@@ -938,6 +938,10 @@ std::vector<const LoopTask*> TreeEmitter::states_of(const Loop& loop) const {
 std::vector<ValueId*> TreeEmitter::carried(const Stream& stream) {
   std::vector<ValueId*> out;
   for (const LoopTask* task : stream.carried) {
+    if (task->kind == LoopTask::Kind::Scan) {
+      for (ValueId& part : totals_.at(task->target)) out.push_back(&part);
+      continue;
+    }
     out.push_back(&states_.at(task->target));
     if (task->kind == LoopTask::Kind::Arg) out.push_back(&numbers_.at(task->target));
   }
@@ -951,7 +955,6 @@ std::vector<ValueId*> TreeEmitter::carried(const Stream& stream) {
 void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   const bool is_scan = task.kind == LoopTask::Kind::Scan;
   const bool is_arg = task.kind == LoopTask::Kind::Arg;
-  if (is_scan) scans_.insert(task.target);
   for_each_task(loop.body, [&](const LoopTask& t, const std::vector<const Loop*>& around) {
     if (&t != &task) return;
     for (const Loop* l : around)
@@ -981,6 +984,11 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   lay_as_accumulator(tile);
   drop(tile, unfolded ? folded_in_turn(task, tile) : positions(task.over, tile));
   drop_constant(task, tile);
+  if (is_scan) {
+    totals_[task.target] = first_parts(task, tile);
+    state_tiles_[task.target] = tile;
+    return;
+  }
   if (task.kind == LoopTask::Kind::Dot && !summed_dot) {
     // The summed axes are no dimensions of a product's result.
     TaskTile own = tile_of(tree_.values[task.target].axes, inside);
@@ -1051,13 +1059,16 @@ void TreeEmitter::end_states(const std::vector<const LoopTask*>& tasks) {
 }
 
 void TreeEmitter::end_state(const LoopTask& task) {
-  ValueId state = states_.at(task.target);
-  TaskTile tile = state_tiles_.at(task.target);
-  states_.erase(task.target);
-  if (scans_.erase(task.target)) {
+  if (const auto total = totals_.extract(task.target)) {
+    if (!keeps_axis(task))
+      return define(task, rounded(total.mapped()[task.part], tree_.values[task.target].dtype),
+                    state_tiles_.at(task.target));
     tiles_of_.erase(task.target);  // every turn has a tile of its own
     return;
   }
+  ValueId state = states_.at(task.target);
+  TaskTile tile = state_tiles_.at(task.target);
+  states_.erase(task.target);
   if (task.kind == LoopTask::Kind::Arg) {
     unfolded_.erase(task.target);
     const Best best = best_along(task, {state, numbers_.at(task.target)}, tile);

@@ -144,7 +144,7 @@ void TreeEmitter::keep_in_buffer(const LoopTask& task, ValueId value, const Task
 
 // Whether registers hold what is read: a running total, or the tile that this turn has made.
 bool TreeEmitter::has_in_registers(const LoopStep& s) const {
-  if (states_.contains(s.source) && !scans_.contains(s.source)) return true;
+  if (states_.contains(s.source)) return true;
   const auto tile = tiles_of_.find(s.source);
   if (tile == tiles_of_.end()) return false;
   const LoopValue& value = tree_.values[s.source];

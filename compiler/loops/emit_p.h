@@ -254,6 +254,12 @@ class TreeEmitter {
   void drop_constant(const LoopTask& task, TaskTile& tile) const;
   AxesNow axes_at(const LoopTask& task, const Loop& loop) const;
   void note_digits(const LoopRegion& phase);
+  /// The dtype in which a part of a scan is combined.
+  static DType part_dtype(const LoopTask& task, size_t part);
+  bool keeps_axis(const LoopTask& scan) const;
+  std::vector<ValueId> combined(const LoopTask& task, const std::vector<ValueId>& left,
+                                const std::vector<ValueId>& right);
+  std::vector<ValueId> first_parts(const LoopTask& task, const TaskTile& tile);
   void scan(const LoopTask& task);
 
   // --- Placed reductions (emit_places.cpp)
@@ -438,7 +444,6 @@ class TreeEmitter {
   std::map<size_t, Tile> tiles_of_;       // by value
   /// The digits that have their own dimensions, by axis and number of its indices in a tile.
   std::map<std::pair<size_t, int64_t>, std::vector<Digit>> digits_;
-  std::set<size_t> scans_;                 // values of scans under way
   std::map<size_t, MemoryId> workspaces_;  // by value
   std::map<size_t, OnChip> chips_;         // by value
   /// For each region of a plain program: the values that live in its memory (in buffers or the
@@ -446,9 +451,10 @@ class TreeEmitter {
   std::map<const LoopRegion*, std::vector<size_t>> born_;
   std::set<size_t> kept_;      // values that have their buffers now
   std::vector<size_t> fresh_;  // kept values that this turn has made, and that registers hold too
-  std::map<size_t, Places> places_;    // by value
-  std::map<size_t, Expr> sought_;      // by value: the place of the term that `seek` has found
-  std::map<size_t, ValueId> states_;   // by value: the state that a loop around carries
+  std::map<size_t, Places> places_;   // by value
+  std::map<size_t, Expr> sought_;     // by value: the place of the term that `seek` has found
+  std::map<size_t, ValueId> states_;  // by value: the state that a loop around carries
+  std::map<size_t, std::vector<ValueId>> totals_;  // by value: of a scan, the parts of its state
   std::map<size_t, ValueId> numbers_;  // by value: the numbers of an arg-reduction's best values
   std::map<size_t, TaskTile> state_tiles_;
   std::map<size_t, ValueId> before_;    // the states before this turn

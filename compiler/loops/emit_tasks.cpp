@@ -192,7 +192,8 @@ ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const Ta
   // A value in a turn's own buffer or slot does not change within the turn. Everything else that
   // tasks make may change, and is read again.
   const auto chip = s.kind == LoopStep::Kind::Read ? chips_.find(s.source) : chips_.end();
-  if (s.kind == LoopStep::Kind::Read && (chip == chips_.end() || states_.contains(s.source)))
+  if (s.kind == LoopStep::Kind::Read &&
+      (chip == chips_.end() || states_.contains(s.source) || totals_.contains(s.source)))
     return step(body, s, tile);
   Question question{s, {}, tile.extents, {}, {}};
   question.step.arguments.clear();
@@ -460,7 +461,7 @@ ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& whole) {
 ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
   // Running values are at hand, and so are totals where the parts of others are brought to them.
   const auto state = states_.find(s.source);
-  const bool running = state != states_.end() && !scans_.contains(s.source);
+  const bool running = state != states_.end();
   const auto written = workspaces_.find(s.source);
   if (written != workspaces_.end() && !running && rescaling_ != Rescaling::ToTotal)
     return read_workspace(written->second, s, tile);

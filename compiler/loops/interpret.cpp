@@ -62,11 +62,11 @@ class TreeInterpreter {
   /// The state of a value under computation.
   struct State {
     std::vector<int64_t> shape;
-    HostTensor values, before;       // in the dtype in which the value combines; before this turn
-    std::vector<Progress> progress;  // of each element
-    std::vector<int64_t> first;      // of an arg-reduction: the number of the best term
-    HostTensor carried;              // of a scan: the total so far, at index 0 of its axis
-    std::optional<uint64_t> none;    // the result of a reduction without terms
+    HostTensor values, before;        // in the dtype in which the value combines; before this turn
+    std::vector<Progress> progress;   // of each element
+    std::vector<int64_t> first;       // of an arg-reduction: the number of the best term
+    std::vector<HostTensor> carried;  // of a scan: the parts of the total, at index 0 of its axis
+    std::optional<uint64_t> none;     // the result of a reduction without terms
   };
 
   // Statements up to this item run first, for all parts. Those after it run when the parts are one.
@@ -357,7 +357,11 @@ class TreeInterpreter {
     state.before = state.values;
     state.progress.resize(static_cast<size_t>(state.values.numel()));
     if (task.kind == LoopTask::Kind::Arg) state.first.resize(state.progress.size());
-    if (task.kind == LoopTask::Kind::Scan) state.carried = state.values;
+    if (task.kind == LoopTask::Kind::Scan)
+      for (size_t part = 0; part < task.combiner.parts(); ++part)
+        state.carried.emplace_back(
+            task.combiner.accumulation(part, task.body.steps[task.body.results[part]].dtype),
+            state.shape);
     return state;
   }
 
@@ -365,9 +369,9 @@ class TreeInterpreter {
     State& state = state_of(task);
     stand(range_);
     const DType dtype = state.values.dtype();
-    const bool arg = task.kind == LoopTask::Kind::Arg;
-    if (!arg) state.none = info(monoid_of(task)).identity(dtype);
-    const uint64_t nothing = arg ? 0 : info(monoid_of(task)).padding(dtype);
+    const bool arg = task.kind == LoopTask::Kind::Arg, scan = task.kind == LoopTask::Kind::Scan;
+    if (!arg && !scan) state.none = info(monoid_of(task)).identity(dtype);
+    const uint64_t nothing = arg || scan ? 0 : info(monoid_of(task)).padding(dtype);
     each(tree_.values[task.target].axes, range_, [&] {
       uint64_t bits = nothing;
       if (task.kind == LoopTask::Kind::Place) {
@@ -378,7 +382,15 @@ class TreeInterpreter {
       const int64_t element = element_of(task);
       state.values.set_bits(element, bits);
       state.progress[static_cast<size_t>(element)] = Progress::Running;
-      if (task.kind == LoopTask::Kind::Scan) state.carried.set_bits(element, bits);
+      for (size_t part = 0; part < state.carried.size(); ++part) {
+        HostTensor& total = state.carried[part];
+        uint64_t first = task.combiner.padding(part, total.dtype());
+        if (task.begins_after()) {
+          Evaluation at{task, task.body};
+          first = evaluate(task.body.results[state.carried.size() + part], at);
+        }
+        total.set_bits(element, first);
+      }
       if (arg) state.first[static_cast<size_t>(element)] = -1;
     });
   }
@@ -483,8 +495,17 @@ class TreeInterpreter {
     std::vector<size_t> rest;
     for (const size_t axis : tree_.values[task.target].axes)
       if (axis != along) rest.push_back(axis);
-    const DType dtype = state.values.dtype();
-    const auto combine = machine_function(info(task.monoid).combine, dtype, dtype);
+    const auto scalar = [](DType dtype, uint64_t bits) {
+      HostTensor out(dtype, {});
+      out.set_bits(0, bits);
+      return out;
+    };
+    const auto apply = [](ElementwiseOp op, const std::vector<HostTensor>& arguments,
+                          std::optional<DType> dtype) {
+      std::vector<const HostTensor*> list;
+      for (const HostTensor& argument : arguments) list.push_back(&argument);
+      return evaluate_map(op, list, dtype.value_or(arguments[0].dtype()));
+    };
     each(rest, range_, [&] {
       const int64_t now = index_[along];
       const auto [begin, end] = range_[along];
@@ -493,10 +514,19 @@ class TreeInterpreter {
       for (int64_t i = 0; i < end - begin; ++i) {
         index_[along] = task.reverse ? end - 1 - i : begin + i;
         Evaluation at{task, task.body};
-        const uint64_t before = state.carried.get_bits(total);
-        const uint64_t after = combine(before, evaluate(task.body.results[0], at), 0);
-        state.carried.set_bits(total, after);
-        state.values.set_bits(element_of(task), task.exclusive ? before : after);
+        std::vector<HostTensor> before, own;
+        for (size_t part = 0; part < state.carried.size(); ++part) {
+          const DType dtype = state.carried[part].dtype();
+          before.push_back(scalar(dtype, state.carried[part].get_bits(total)));
+          const DType from = task.body.steps[task.body.results[part]].dtype;
+          own.push_back(
+              scalar(dtype, converted(evaluate(task.body.results[part], at), from, dtype)));
+        }
+        const std::vector<HostTensor> after = task.combiner.combine(before, own, apply, scalar);
+        for (size_t part = 0; part < state.carried.size(); ++part)
+          state.carried[part].set_bits(total, after[part].get_bits(0));
+        const HostTensor& made = (task.exclusive ? before : after)[task.part];
+        state.values.set_bits(element_of(task), made.get_bits(0));
         state.progress[static_cast<size_t>(element_of(task))] = Progress::Done;
       }
       index_[along] = now;

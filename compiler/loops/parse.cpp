@@ -363,11 +363,20 @@ class TreeParser {
       over();
     } else if (scanner_.accept("scan")) {
       task.kind = LoopTask::Kind::Scan;
-      task.monoid = monoid();
-      result();
+      task.combiner = parse_combiner(scanner_);
+      const auto results = [&] {
+        do result();
+        while (scanner_.accept(","));
+      };
+      results();
+      if (scanner_.accept("after")) results();
       over();
       task.reverse = scanner_.accept("reverse");
       task.exclusive = scanner_.accept("exclusive");
+      const SourceLocation where = scanner_.location();
+      if (scanner_.accept("part")) task.part = static_cast<size_t>(number("parts"));
+      if (task.part >= task.body.results.size())
+        fail_at(where, fmt::format("the scan has no part {}", task.part));
     } else if (scanner_.accept("place")) {
       place(task);
       over();

@@ -284,8 +284,14 @@ class TreePrinter {
                           result(0), over);
         break;
       case LoopTask::Kind::Scan:
-        out = fmt::format("{}scan {} {}{}{}{}", made(task), name(task.monoid), result(0), over,
-                          task.reverse ? " reverse" : "", task.exclusive ? " exclusive" : "");
+        out = fmt::format("{}scan {} ", made(task), task.combiner.to_string());
+        for (size_t i = 0; i < task.body.results.size(); ++i) {
+          if (i > 0) out += i == task.combiner.parts() ? " after " : ", ";
+          out += result(i);
+        }
+        out += fmt::format("{}{}{}", over, task.reverse ? " reverse" : "",
+                           task.exclusive ? " exclusive" : "");
+        if (task.part > 0) out += fmt::format(" part {}", task.part);
         break;
       case LoopTask::Kind::Dot:
         out = fmt::format("{}dot {}, {}{}", made(task), result(0), result(1), over);

@@ -9,7 +9,7 @@
 namespace braze {
 
 DType body_dtype(const LoopTask& task) {
-  const DType own = task.body.steps[task.body.results[0]].dtype;
+  const DType own = task.body.steps[task.body.results[task.part]].dtype;
   return task.kind == LoopTask::Kind::Dot ? accumulation_type(Monoid::Sum, own) : own;
 }
 

@@ -21,7 +21,7 @@
 #include "ir/code/code.h"
 #include "ir/graph/graph.h"
 #include "ir/graph/loop_form.h"
-#include "ir/ops/monoid.h"
+#include "ir/ops/combiner.h"
 #include "ir/support/box.h"
 
 namespace braze {
@@ -110,20 +110,25 @@ struct LoopTask {
     Compute,  ///< the body
     Fold,     ///< the body, combined by a monoid over `over`
     Arg,      ///< the index along `over` at which the body is greatest or least
-    Scan,     ///< the body, combined with all elements before it along `over`
-    Dot,      ///< the sum over `over` of the product of the two results of the body
-    Place,    ///< result 2, combined with terms (result 0) at the place to which result 1 points
-    Stage,    ///< a copy of the body, which is a load
-    Store,    ///< stores the body to a tensor
+    /// A part of the body's results, combined with all elements before along `over`. If the value
+    /// has no such axis, the combination of all elements. After the parts of an element, the body
+    /// may have as many results with which the combination begins, instead of the identity.
+    Scan,
+    Dot,    ///< the sum over `over` of the product of the two results of the body
+    Place,  ///< result 2, combined with terms (result 0) at the place to which result 1 points
+    Stage,  ///< a copy of the body, which is a load
+    Store,  ///< stores the body to a tensor
   };
   Kind kind = Kind::Store;
   size_t target = 0;     ///< the value made; Store: the tensor
   std::vector<Expr> at;  ///< Store: coordinates in the tensor, over axes and the steps of the body
   std::vector<size_t> over;
   LoopBody body;
-  Monoid monoid{};                          ///< Fold, Scan, Place
+  Monoid monoid{};                          ///< Fold, Place
   bool replaces = false;                    ///< Place: no monoid; a term replaces what is there
   bool arg_max = false;                     ///< Arg
+  Combiner combiner;                        ///< Scan
+  size_t part = 0;                          ///< Scan: of the combined parts: the value
   bool reverse = false, exclusive = false;  ///< Scan
   std::vector<size_t> along;                ///< Place: the axes whose digits form a place
   // Marks.
@@ -144,6 +149,8 @@ struct LoopTask {
   SourceLocation location = {};
 
   bool makes_value() const { return kind != Kind::Store; }
+  /// Scan: whether the body says with what the combination begins.
+  bool begins_after() const { return body.results.size() > combiner.parts(); }
   /// Whether all turns of the loops over the axes `over` change the same state.
   bool has_state() const {
     return kind == Kind::Fold || kind == Kind::Arg || kind == Kind::Dot || kind == Kind::Place ||
@@ -238,7 +245,7 @@ inline constexpr Interval kLimits{-(int64_t{1} << 48), int64_t{1} << 48};
 /// The comparison that step `s` makes, if it compares two indices, or an index and a constant.
 std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const LoopStep& s);
 
-/// What combines the terms of a fold, a scan, a placed reduction or a dot.
+/// What combines the terms of a fold, a placed reduction or a dot.
 Monoid monoid_of(const LoopTask& task);
 
 /// The dtype in which a placed reduction keeps its sums. Terms that replace each other keep their

@@ -131,7 +131,9 @@ class TreeChecker {
           expect(axis < tree_.axes.size(), "L1", "an axis of a task does not exist");
       const size_t results = task.kind == LoopTask::Kind::Dot     ? 2
                              : task.kind == LoopTask::Kind::Place ? 3
-                                                                  : 1;
+                             : task.kind == LoopTask::Kind::Scan
+                                 ? task.combiner.parts() * (task.begins_after() ? 2 : 1)
+                                 : 1;
       check_numbers(task.body, results);
       if (task.rescale) check_numbers(*task.rescale, 1);
     }
@@ -458,8 +460,8 @@ class TreeChecker {
     if (task.kind == LoopTask::Kind::Dot)
       expect(first == dtype_of(task, 1) && kNumeric.contains(first), "L2",
              "the factors of a dot must be numbers of one dtype");
-    if (task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Scan ||
-        task.kind == LoopTask::Kind::Place)
+    if (task.kind == LoopTask::Kind::Scan) check_parts(task);
+    if (task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Place)
       expect(task.replaces || info(task.monoid).types.contains(first), "L2",
              fmt::format("{} is not defined on {}", name(task.monoid), name(first)));
     if (task.kind == LoopTask::Kind::Arg)
@@ -475,11 +477,36 @@ class TreeChecker {
         expect(contains(value.axes, axis), "L4", "a value can be placed only along its own axes");
     }
     if (task.kind == LoopTask::Kind::Scan)
-      expect(task.over.size() == 1 && contains(value.axes, task.over[0]), "L4",
-             "a scan must run along one axis of its value");
+      expect(task.over.size() == 1, "L4", "a scan must run along one axis");
     if (task.rescale)
       expect(task.rescale->steps[task.rescale->results[0]].dtype == body_dtype(task), "L2",
              "the ratio does not have the dtype in which the state is combined");
+  }
+
+  // Checks that a scan's combiner takes the results of its body.
+  void check_parts(const LoopTask& task) {
+    const size_t parts = task.combiner.parts();
+    expect(task.part < parts, "L2", fmt::format("the combiner makes {} parts", parts));
+    LoopBody first = task.body;
+    first.results.erase(first.results.begin(),
+                        first.results.begin() + static_cast<std::ptrdiff_t>(parts));
+    remove_dead_steps(first);
+    for (const LoopStep& s : first.steps)
+      for (const Expr& e : s.at)
+        expect(task.over.empty() || !e.uses(tree_.axes[task.over[0]].name), "L4",
+               "what a scan begins with depends on the axis along which it runs");
+    for (size_t i = 0; i < parts; ++i) {
+      const DType dtype = dtype_of(task, i);
+      expect(!task.begins_after() || dtype_of(task, parts + i) == compute_type(dtype), "L2",
+             fmt::format("part {} begins with {}", i, name(dtype_of(task, i))));
+      if (const auto monoid = task.combiner.monoid())
+        expect(info(*monoid).types.contains(dtype), "L2",
+               fmt::format("{} is not defined on {}", name(*monoid), name(dtype)));
+      else
+        expect(compute_type(dtype) == task.combiner.accumulation(i, dtype), "L2",
+               fmt::format("part {} is {}, but is combined in {}", i, name(dtype),
+                           name(task.combiner.accumulation(i, dtype))));
+    }
   }
 
   // Checks that the body varies only along axes that the tile of the task has.
@@ -589,7 +616,11 @@ class TreeChecker {
     const auto& home = places_.at(maker);
     for (size_t i = 0; i < home.size() && i < read.around.size() && home[i] == read.around[i]; ++i)
       for (const size_t axis : maker->over)
-        if (runs_over(*home[i], axis)) return maker->kind != LoopTask::Kind::Scan;
+        if (runs_over(*home[i], axis)) {
+          // Each turn of a scan makes the values of its own elements.
+          return maker->kind != LoopTask::Kind::Scan ||
+                 !contains(tree_.values[read.value].axes, axis);
+        }
     return false;
   }
 

@@ -67,16 +67,18 @@ void PipelinedLowering::lower_op(const RelayoutOp& op, const Statement& s) {
 // Step s combines each element with the one `s` places before it. If there is none, the identity
 // stands for it, which changes no bit.
 void PipelinedLowering::lower_op(const TileScanOp& op, const Statement& s) {
-  const ValueId from = op.operand.value, to = s.results[0];
+  const auto monoid = op.combiner.monoid();
+  if (!monoid || op.totals) not_lowered("a scan of tuples, or with totals,", s);
+  const ValueId from = op.operands[0].value, to = s.results[0];
   const ValueType& type = tile_[from].type;
   const auto axis = static_cast<size_t>(op.axis);
   const int64_t extent = type.extents[axis];
   const auto axes = axes_of(from);
   const ArrayForm own = form(from, axes, 1);
   const std::string d = "d" + std::to_string(axis);
-  const uint64_t identity = info(op.monoid).identity(type.dtype);
+  const uint64_t identity = info(*monoid).identity(type.dtype);
   const Exchange place = exchange(type);
-  ValueOperand value = as_array(op.operand, axes);
+  ValueOperand value = as_array(op.operands[0], axes);
   const auto before = [&](int64_t distance) {
     leave(place, value, from);
     Positions positions = own.positions;
@@ -89,7 +91,7 @@ void PipelinedLowering::lower_op(const TileScanOp& op, const Statement& s) {
                          {{there}, {}}, identity);
   };
   for (int64_t distance = 1; distance < extent; distance *= 2)
-    value = row(info(op.monoid).combine, {before(distance), value});
+    value = row(info(*monoid).combine, {before(distance), value});
   if (op.exclusive) value = before(1);
   set(to, value, axes);
 }
