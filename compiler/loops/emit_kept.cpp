@@ -255,7 +255,10 @@ ValueId TreeEmitter::read_workspace(MemoryId memory, const LoopStep& s, const Ta
   const ValueType type = type_along(at, tile, code_[memory].dtype);
   std::vector<size_t> own = axes_along(type, tile);
   if (kept.panel > 0) std::erase(own, kept.axes.back());
-  return builder_.load(memory, place_in_workspace(kept, at), type, {before_ends(own, tile), {}});
+  const ValueId value =
+      builder_.load(memory, place_in_workspace(kept, at), type, {before_ends(own, tile), {}});
+  lay_out(value, tile);
+  return value;
 }
 
 }  // namespace braze

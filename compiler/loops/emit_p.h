@@ -150,6 +150,10 @@ class TreeEmitter {
     bool by_axis;
     std::vector<const LoopTask*> carried;
     bool fills = false;  // whether it only fills buffers, which it fills to their ends
+    /// If turns in the middle are kept whole: the number of the turn behind them, which comes
+    /// first. The turns before them follow, and those that are kept come last.
+    std::optional<Expr> behind = {};
+    Expr masked = 0;  // the number of turns that are not kept
     Expr first() const { return by_axis ? low : Expr(0); }
     Expr last() const { return by_axis ? high : turns; }
     Expr begin(const Expr& index) const;
@@ -164,16 +168,24 @@ class TreeEmitter {
   bool is_tail(const IndexComparison& part, size_t axis) const;
   std::vector<int64_t> boundaries_of(const Stream& stream) const;
   bool is_decided(const IndexComparison& part) const;
+  bool keeps_comparisons() const;
   bool is_implied(size_t axis) const;
+  bool begins_in_middle(const Loop& loop) const;
+  void keep_middle(Stream& stream);
+  Expr above(const Stream& stream, const IndexComparison& part) const;
   Expr undecided(const Stream& stream, const IndexComparison& part) const;
+  Expr undecided(const Stream& stream) const;
+  void in_decided(const Stream& stream, bool decided, const std::function<void()>& body);
   bool is_static(const Loop& loop) const;
   bool is_kept_on_chip(const LoopTask& task) const;
   bool reads_registers(const LoopTask& task, size_t axis) const;
   void for_static(std::string_view hint, int64_t count,
                   const std::function<void(const Expr&)>& body);
   Expr turns_of(const Loop& loop, size_t level);
+  bool surely_has_turn(const Loop& loop) const;
   std::pair<Expr, Expr> bounds_of(const Loop& loop) const;
-  Expr limit_of(const Loop& loop);
+  std::unordered_map<std::string, Expr> now_around(const Loop& loop) const;
+  std::vector<Expr> limits_of(const Loop& loop);
   int64_t extent_of(size_t axis, const AxesNow& axes) const;
   /// Runs `body` in the turn of `level` that begins at `begin`.
   void in_turn(const LoopLevel& level, const Expr& begin, bool shared,
@@ -434,9 +446,10 @@ class TreeEmitter {
   const Loop* ranks_ = nullptr;  // the loop over the blocks of a cluster
   Expr rank_;                    // the rank of the present block
   const Loop* group_ = nullptr;
-  Expr copy_;                      // the index of the present copy of a role, which is a group
-  AxesNow axes_, shared_;          // where axes stand; `shared_` ignores loops on group
-  std::map<size_t, Expr> limits_;  // by axis: the limit of the stream over it that is being walked
+  Expr copy_;              // the index of the present copy of a role, which is a group
+  AxesNow axes_, shared_;  // where axes stand; `shared_` ignores loops on group
+  // By axis: the limits of the stream over it that is being walked.
+  std::map<size_t, std::vector<Expr>> limits_;
   std::vector<Counter> counters_;
   // Regions around, with the number of the next item in each.
   std::vector<std::pair<const LoopRegion*, size_t>> path_;

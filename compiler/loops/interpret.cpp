@@ -166,24 +166,45 @@ class TreeInterpreter {
     const auto [axis, turn] = loop.levels[level];
     const Range outer = range_[axis], shared = shared_[axis];
     Range all = outer;
+    if (loop.limit) limits_ = limits_of(loop);
     if (loop.bounds) {
-      if (loop.limit) limit_ = limit_of(loop);
       all.begin = bound(loop.bounds->first);
       all.end = std::min(all.end, bound(loop.bounds->second));
     }
     const int64_t count = all.end > all.begin ? (all.end - all.begin + turn - 1) / turn : 0;
     const bool one =
         only_last && std::find(combined_.begin(), combined_.end(), axis) != combined_.end();
+    const bool kept = kept_;
     ++loops_[axis];
     for (int64_t t = one ? std::max<int64_t>(count - 1, 0) : 0; t < count; ++t) {
       const int64_t begin = all.begin + turn * (loop.down ? count - 1 - t : t);
       range_[axis] = {std::max(begin, outer.begin), std::min(begin + turn, all.end)};
       if (loop.on != Machine::Group) shared_[axis] = range_[axis];
+      keep(loop, begin, turn);
       turns(loop, level + 1, only_last);
     }
+    kept_ = kept;
     --loops_[axis];
     range_[axis] = outer;
     shared_[axis] = shared;
+  }
+
+  // Comparisons that are marked as kept count as true in the turns of which the loop says so.
+  void keep(const Loop& loop, int64_t begin, int64_t turn) {
+    bool any = false, all = true;
+    for (const IndexComparison& part : loop.parts) {
+      if (!compares_limit(tree_, loop, part)) continue;
+      any = true;
+      for (const int64_t index : {begin, begin + turn - 1}) {
+        const std::string& axis = tree_.axes[loop.levels[0].axis].name;
+        const int64_t left = bound(part.left.substitute(axis, index)),
+                      right = bound(part.right.substitute(axis, index));
+        using Kind = IndexComparison::Kind;
+        all =
+            all && (part.kind == Kind::Lt ? left < right : part.kind == Kind::Ge && left >= right);
+      }
+    }
+    if (any) kept_ = all;
   }
 
   int64_t bound(const Expr& e) const {
@@ -192,18 +213,24 @@ class TreeInterpreter {
         return shared_[axis->second].begin;
       if (name.ends_with(".end"))
         return shared_[axis_of_.find(name.substr(0, name.size() - 4))->second].end;
-      if (name.ends_with(".limit")) return limit_;
+      if (const auto limit = limits_.find(name); limit != limits_.end()) return limit->second;
       return sizes_(name);
     });
   }
 
-  int64_t limit_of(const Loop& loop) {
+  // The limits of a loop that begins here, by the names of their symbols.
+  std::map<std::string, int64_t, std::less<>> limits_of(const Loop& loop) {
     const LoopTask none;
     Evaluation at{none, *loop.limit};
     stand(shared_);
-    const uint32_t result = loop.limit->results[0];
-    const int64_t number = bits_to_int(loop.limit->steps[result].dtype, evaluate(result, at));
-    return std::clamp(number, kLimits.min, kLimits.max);
+    std::map<std::string, int64_t, std::less<>> out;
+    for (size_t n = 0; n < loop.limit->results.size(); ++n) {
+      const uint32_t result = loop.limit->results[n];
+      const int64_t number = bits_to_int(loop.limit->steps[result].dtype, evaluate(result, at));
+      out[limit_symbol(tree_.axes[loop.levels[0].axis], n).symbol_name()] =
+          std::clamp(number, kLimits.min, kLimits.max);
+    }
+    return out;
   }
 
   // --- Bodies -------------------------------------------------------------------------------
@@ -279,6 +306,7 @@ class TreeInterpreter {
       case LoopStep::Kind::Inside:
         return hold(s.conditions, at) ? 1 : 0;
       case LoopStep::Kind::Apply:
+        if (is_kept(s) && kept_) return 1;
         break;
     }
     std::vector<HostTensor> operands;
@@ -601,7 +629,9 @@ class TreeInterpreter {
   std::vector<Range> range_, shared_;
   std::optional<Combining> combining_;
   std::vector<size_t> combined_;  // axes along which partial states were just combined
-  int64_t limit_ = 0;             // of the loop whose bounds are being computed
+  // Of the loop whose bounds are being computed, by symbol.
+  std::map<std::string, int64_t, std::less<>> limits_;
+  bool kept_ = false;  // whether the present turn is one that a loop around keeps whole
 };
 
 }  // namespace
