@@ -313,7 +313,9 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
   for (const NamedDot& dot : factors.dots)
     if (auto refusal = take_legal(out, UnitStep{dot.name, Unit::Wgmma, dot.swap})) return refusal;
   // A walk of one turn has no other turn to overlap with.
-  const bool walks = out.tree.axes[cascade.walk].extent.range().max > turn;
+  const Loop& bounded = loop_at(out.tree, find_loop(out.tree, {walk}).value());
+  const bool walks = out.tree.axes[cascade.walk].extent.range().max > turn &&
+                     (!bounded.bounds || bounded.bounds->second.range().max > turn);
   if (walks && groups == 2)
     if (auto refusal = take_legal(out, TurnsStep{{walk}})) return refusal;
   // The first dots of the next turn run while this turn computes.
