@@ -1097,7 +1097,6 @@ class GpuLowering : public Lowering {
   // In each step, all threads store their elements by number and load the elements `shift` before
   // them.
   Scanned scan_shared(const TileScanOp& op, Tuple parts, const Statement& s) {
-    if (op.totals) not_lowered("the totals of a scan along digits of several kinds", s);
     const ValueType& first = tile_[op.operands[0].value].type;
     const auto axis = static_cast<size_t>(op.axis);
     const std::vector<int64_t> strides = dense_strides(first);
@@ -1114,7 +1113,7 @@ class GpuLowering : public Lowering {
       padding.push_back(op.combiner.padding(i, dtype));
       identity.push_back(op.combiner.identity(i, dtype));
     }
-    const auto before = [&](int64_t shift, const std::vector<uint64_t>& none) {
+    const auto store = [&] {
       for (size_t i = 0; i < parts.size(); ++i) {
         const ValueType& tile = tile_[op.operands[i].value].type;
         before_access(places[i], /*store=*/true, {});
@@ -1126,6 +1125,9 @@ class GpuLowering : public Lowering {
                                 CacheHint::None},
                         {});
       }
+    };
+    const auto before = [&](int64_t shift, const std::vector<uint64_t>& none) {
+      store();
       const int64_t distance = op.reverse ? shift : -shift;
       const IndexComparison there =
           op.reverse ? IndexComparison{at + shift, IndexComparison::Kind::Lt, first.extents[axis]}
@@ -1140,7 +1142,23 @@ class GpuLowering : public Lowering {
     };
     for (int64_t shift = 1; shift < first.extents[axis]; shift *= 2)
       parts = combined(op.combiner, before(shift, padding), parts);
-    return {op.exclusive ? before(1, identity) : parts};
+    Scanned out;
+    if (op.totals) {
+      store();
+      for (size_t i = 0; i < parts.size(); ++i) {
+        const ValueType& tile = tile_[op.operands[i].value].type;
+        const ValueType total = folded(tile, axis);
+        check_agrees(total, tile, s);
+        const ValueType own = lower_type(total);
+        Expr last = Expr((op.reverse ? 0 : first.extents[axis] - 1) * strides[axis]);
+        for (size_t d = 0; d < total.rank(); ++d)
+          if (d != axis) last += position(d, total, own) * Expr(strides[d]);
+        before_access(places[i], /*store=*/false, {});
+        out.total.emplace_back(builder_.load(places[i], {last}, own, {}, 0));
+      }
+    }
+    out.each = op.exclusive ? before(1, identity) : parts;
+    return out;
   }
 
   // The place where values of warps or blocks are exchanged. Element n of thread t, for value v of
