@@ -36,7 +36,8 @@ struct Target {
   // Abilities, which follow from the name.
   /// How many times as fast matrix units multiply 16-bit factors; 0 if there are none.
   double matrix_speed = 0;
-  /// Whether it has asynchronous matrix instructions, whose factors a pipelined tile program copies.
+  /// Whether it has asynchronous matrix instructions, whose factors a pipelined tile program
+  /// copies.
   bool asynchronous_dots = false;
   /// How many registers a thread may have so that two blocks of a product share a multiprocessor,
   /// even with the largest tile. 0 if the assembler would spill with so few.
