@@ -4,15 +4,17 @@
 Usage: tools/faults.py [--check] [--only NAME,...] [--limit SECONDS] [--jobs N] [--results FILE]
                        [--tree FOLDER]
 
-tests/faults/list.txt holds the faults. All of them are built into one copy of the tree: every listed place becomes a choice between what stands there and what the fault puts
-in its place, and the environment variable BRAZE_PLANTED names the fault that is chosen. So one build
-serves all runs, and the product holds nothing of it.
+tests/faults/list.txt holds the faults. All of them are built into one copy of the tree: every listed
+place becomes a choice between what stands there and what the fault puts in its place, and the
+environment variable BRAZE_PLANTED names the fault that is chosen. So one build serves all runs, and
+the product holds nothing of it.
 
 A fault meets the suites of CTest until one fails or exceeds its time by far, or the time of a fault is
 spent: first those that the list names for its file, then all others, each in order of the processor
 time that they take without faults.
 
-  --check     only look that each text of the list stands exactly once in its file
+  --check     only look that each text of the list stands exactly once in its file, and name all
+              that do not
   --build     only build the copy
   --built     the copy is built already, perhaps on another machine
   --only      these faults, a comma between two
@@ -87,8 +89,8 @@ class Fault:
         parts = [words(self.before), "(" + words(self.original) + ")", words(self.after)]
         found = list(re.finditer(r"\s*".join(part for part in parts if part), text))
         if len(found) != 1:
-            sys.exit(f"{self.file}: the text of fault {self.name} stands there {len(found)} times, "
-                     f"not once: {self.before} @{{{self.original}}}@ {self.after}")
+            raise ValueError(f"{self.file}: the text of fault {self.name} stands there {len(found)} "
+                             f"times, not once: {self.before} @{{{self.original}}}@ {self.after}")
         return found[0].span(1)
 
     def chosen(self, original):
@@ -126,17 +128,26 @@ def read_list():
 
 def planted_files(faults):
     """The text of every file that has faults, with all of them."""
-    files = {}
+    files, lost = {}, []
     for file in dict.fromkeys(fault.file for fault in faults):
-        text = (ROOT / file).read_text()
-        places = sorted(((fault.find(text), fault) for fault in faults if fault.file == file),
-                        key=lambda place: place[0])
+        path = ROOT / file
+        text = path.read_text() if path.is_file() else ""
+        places = []
+        for fault in faults:
+            if fault.file == file:
+                try:
+                    places.append((fault.find(text), fault))
+                except ValueError as error:
+                    lost.append(str(error))
+        places.sort(key=lambda place: place[0])
         for (one, first), (other, second) in zip(places, places[1:]):
             if one[1] > other[0]:
                 sys.exit(f"{file}: the faults {first.name} and {second.name} overlap")
         for (begin, end), fault in reversed(places):
             text = text[:begin] + fault.chosen(text[begin:end]) + text[end:]
         files[file] = '#include "planted.h"\n#line 1\n' + text
+    if lost:
+        sys.exit("\n".join(lost))
     return files
 
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <unordered_map>
 
@@ -24,14 +25,20 @@ double operations(const Expr& e) {
   return count;
 }
 
+double operations_of_conditions(const BodyStep& load) {
+  double count = 0;
+  for (const RangeCondition& c : load.conditions)
+    count += 1 + operations(c.value) + operations(c.min) + operations(c.limit);
+  return count;
+}
+
 double own_size(const LoopForm& form) {
   double size = 0;
   for (const BodyStep& step : form.body) {
     const bool is_math = step.kind == BodyStep::Kind::Apply && !is_machine(step.op);
     size += is_math ? kMathLength : 1;
     for (const Expr& e : step.index) size += operations(e);
-    for (const RangeCondition& c : step.conditions)
-      size += operations(c.value) + operations(c.min) + operations(c.limit);
+    size += operations_of_conditions(step);
   }
   return size;
 }
@@ -50,29 +57,53 @@ bool in_place(const LoopForm& form, const BodyStep& load) {
 
 }  // namespace
 
-// Counts the places at which nodes are computed. Users must be added before their operands. All
-// users that read a value in place share one place, and every other user has a place of its own.
+// Counts the places at which nodes are computed. Users must be added before their operands. Users
+// that are computed at one place and read a value there share the value; every other load makes a
+// place of its own. The conditions of a load hold for all that is computed for it, so the loads at
+// the end of a chain have the conditions of the whole chain.
 class InlinedSizes::Places {
  public:
-  double of(NodeId node) const {
-    const auto found = counts_.find(node.index);
-    return found == counts_.end() ? 1 : std::max(found->second.shared + found->second.other, 1.0);
+  struct Count {
+    double places = 0, conditions = 0;  // the operations of conditions, of all places together
+  };
+  // The places of one kind, which are told apart only from those of other kinds.
+  struct Kind {
+    size_t load;  // the load that made them
+    Count count;
+  };
+  using Kinds = std::vector<Kind>;  // in the order of their loads
+
+  /// The places of a node whose users have all been added. A node without users has one.
+  Kinds of(NodeId node) {
+    const auto found = kinds_.find(node.index);
+    return found == kinds_.end() ? one() : std::move(found->second);
   }
-  void add_operands(const Own& user, double places) {
+  Kinds one() { return {{loads_++, {1, 0}}}; }
+  static Count total(const Kinds& kinds) {
+    Count total;
+    for (const auto& [load, count] : kinds) {
+      total.places += count.places;
+      total.conditions += count.conditions;
+    }
+    return total;
+  }
+  void add_operands(const Own& user, const Kinds& at) {
+    const Count all = total(at);
     for (const Load& load : user.loads) {
-      Count& count = counts_[load.operand.index];
-      if (load.in_place)
-        count.shared = std::max(count.shared, places);
-      else
-        count.other += places;
+      Kinds& kinds = kinds_[load.operand.index];
+      if (!load.in_place) {
+        kinds.push_back({loads_++, {all.places, all.conditions + all.places * load.conditions}});
+        continue;
+      }
+      Kinds united;
+      std::ranges::set_union(kinds, at, std::back_inserter(united), {}, &Kind::load, &Kind::load);
+      kinds = std::move(united);
     }
   }
 
  private:
-  struct Count {
-    double shared = 0, other = 0;
-  };
-  std::unordered_map<uint32_t, Count> counts_;
+  std::unordered_map<uint32_t, Kinds> kinds_;
+  size_t loads_ = 0;
 };
 
 InlinedSizes::InlinedSizes(const LoopForms& forms) : graph_(forms.graph()), own_(graph_.size()) {
@@ -83,7 +114,8 @@ InlinedSizes::InlinedSizes(const LoopForms& forms) : graph_(forms.graph()), own_
     own = {true, form->reduces(), own_length(*form), own_size(*form), {}};
     for (const BodyStep& step : form->body)
       if (step.kind == BodyStep::Kind::Load)
-        own.loads.push_back({graph_[NodeId(i)].operands[step.operand], in_place(*form, step)});
+        own.loads.push_back({graph_[NodeId(i)].operands[step.operand], in_place(*form, step),
+                             operations_of_conditions(step)});
   }
 }
 
@@ -100,19 +132,27 @@ double InlinedSizes::size(const std::vector<bool>& inlined, NodeId node) const {
   while (!open.empty() && size <= kLargestBody) {
     const NodeId next = *open.begin();
     open.erase(open.begin());
-    const double count = next == node ? 1 : places.of(next);
+    const Places::Kinds at = places.of(next);
+    const auto [count, conditions] = Places::total(at);
     size += count * own(next).size;
-    places.add_operands(own(next), count);
-    for (NodeId operand : graph_[next].operands)
-      if (inlined[operand.index]) open.insert(operand);
+    places.add_operands(own(next), at);
+    for (const Load& load : own(next).loads)
+      if (inlined[load.operand.index])
+        open.insert(load.operand);
+      else
+        size += conditions;
   }
   return size;
 }
 
-double InlinedSizes::most_size(const std::vector<double>& sizes, NodeId node) const {
-  double size = own(node).size;
-  for (const Load& load : own(node).loads) size += sizes[load.operand.index];
-  return size;
+InlinedSizes::Most InlinedSizes::most(const std::vector<Most>& operands, NodeId node) const {
+  Most most{own(node).size, 0};
+  for (const Load& load : own(node).loads) {
+    const Most& operand = operands[load.operand.index];
+    most.size += operand.size + load.conditions * operand.loads;
+    most.loads += operand.loads;
+  }
+  return most;
 }
 
 void InlinedSizes::add_roots_by_places(const std::vector<bool>& live,
@@ -121,28 +161,36 @@ void InlinedSizes::add_roots_by_places(const std::vector<bool>& live,
   for (size_t i = live.size(); i-- > 0;) {
     const Own& own = own_[i];
     if (!live[i] || !own.has_form) continue;
-    if (!own.reduces && copied_too_often(places.of(NodeId(i)), own.length)) root[i] = true;
-    places.add_operands(own, root[i] || own.reduces ? 1 : places.of(NodeId(i)));
+    const Places::Kinds at = places.of(NodeId(i));
+    if (!own.reduces && copied_too_often(Places::total(at).places, own.length)) root[i] = true;
+    places.add_operands(own, root[i] || own.reduces ? places.one() : at);
   }
 }
 
 bool InlinedSizes::within_bounds(const std::vector<NodeId>& nodes) const {
   std::vector<double> lengths(graph_.size());
+  std::vector<bool> inside(graph_.size());  // whether a node is computed inside its users
   for (NodeId node : nodes) {
     if (!own(node).has_form) continue;
     const double length = this->length(lengths, node);
     if (length > kLongestBody) return false;
-    if (!own(node).reduces) lengths[node.index] = length;
+    if (!own(node).reduces) {
+      lengths[node.index] = length;
+      inside[node.index] = true;
+    }
   }
   Places places;
   double size = 0;
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
     const Own& of_node = own(*node);
     if (!of_node.has_form) continue;
-    const double count = of_node.reduces ? 1 : places.of(*node);
+    const Places::Kinds at = of_node.reduces ? places.one() : places.of(*node);
+    const auto [count, conditions] = Places::total(at);
     size += count * of_node.size;
+    for (const Load& load : of_node.loads)
+      if (!inside[load.operand.index]) size += conditions;
     if (copied_too_often(count, of_node.length) || size > kLargestBody) return false;
-    places.add_operands(of_node, count);
+    places.add_operands(of_node, at);
   }
   return true;
 }

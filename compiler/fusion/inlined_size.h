@@ -32,9 +32,13 @@ class InlinedSizes {
   /// The size of the body of `node`, including all nodes that are computed inside it. `inlined[i]`
   /// says whether node i is computed inside its users. Counting stops above kLargestBody.
   double size(const std::vector<bool>& inlined, NodeId node) const;
-  /// An upper bound of the same size, computed from the sizes of the operands without a walk. The
-  /// size of an operand that is not inlined is 0.
-  double most_size(const std::vector<double>& sizes, NodeId node) const;
+  /// Bounds of the body of a node: its size, and its loads of what is not computed inside it.
+  struct Most {
+    double size = 0, loads = 1;
+  };
+  /// An upper bound of the same size, computed from those of the operands without a walk. The
+  /// bounds of an operand that is not inlined are those of one load.
+  Most most(const std::vector<Most>& operands, NodeId node) const;
 
   /// Marks as roots the nodes that would otherwise be computed at too many places.
   void add_roots_by_places(const std::vector<bool>& live, std::vector<bool>& root) const;
@@ -47,6 +51,7 @@ class InlinedSizes {
   struct Load {
     NodeId operand;
     bool in_place = false;  // whether it reads the operand where the node itself is computed
+    double conditions = 0;  // operations of its conditions
   };
   // Of a node's own body.
   struct Own {

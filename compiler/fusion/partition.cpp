@@ -173,7 +173,8 @@ class Search {
     const std::vector<bool> spread = spread_values();
     // The nodes through which a body continues, up to roots, so that a chain is counted once.
     std::vector<bool> inlined(graph_.size());
-    std::vector<double> lengths(graph_.size()), sizes(graph_.size());
+    std::vector<double> lengths(graph_.size());
+    std::vector<InlinedSizes::Most> sizes(graph_.size());
     for (size_t i = 0; i < graph_.size(); ++i) {
       const NodeId node(i);
       const LoopForm* form = forms_.find(node);
@@ -196,17 +197,18 @@ class Search {
       const auto cut = [&](NodeId part) {
         root[part.index] = true;
         inlined[part.index] = false;
-        lengths[part.index] = sizes[part.index] = 0;
+        lengths[part.index] = 0;
+        sizes[part.index] = {};
       };
-      sizes[i] = sizes_.most_size(sizes, node);
-      while (sizes[i] > kLargestBody) {
-        sizes[i] = sizes_.size(inlined, node);
-        if (sizes[i] <= kLargestBody) break;
+      sizes[i] = sizes_.most(sizes, node);
+      while (sizes[i].size > kLargestBody) {
+        sizes[i].size = sizes_.size(inlined, node);
+        if (sizes[i].size <= kLargestBody) break;
         const std::optional<NodeId> part = largest_part(node, inlined, sizes);
         if (!part) break;
         cut(*part);
       }
-      if (root[i]) sizes[i] = 0;
+      if (root[i]) sizes[i] = {};
     }
     return root;
   }
@@ -360,10 +362,11 @@ class Search {
 
   // The operand that makes up most of the body of `node` and can be computed elsewhere.
   std::optional<NodeId> largest_part(NodeId node, const std::vector<bool>& inlined,
-                                     const std::vector<double>& sizes) const {
+                                     const std::vector<InlinedSizes::Most>& sizes) const {
     std::optional<NodeId> largest;
     for (NodeId operand : graph_[node].operands)
-      if (inlined[operand.index] && (!largest || sizes[operand.index] > sizes[largest->index]))
+      if (inlined[operand.index] &&
+          (!largest || sizes[operand.index].size > sizes[largest->index].size))
         largest = operand;
     // Walks through index maps to the value that is computed.
     while (largest && !computes(*forms_.find(*largest))) {

@@ -161,6 +161,42 @@ TEST(Growth, CostlyNeighboursAreComputedOnce) {
   EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "sim:cpu"));
 }
 
+// Each level interleaves two products of the level before it, so an element of the last level is
+// chosen from the products of all paths that lead to it.
+Graph interleaved_products(int levels) {
+  std::string inputs, text, value = "x";
+  for (int level = 0; level < levels; ++level) {
+    const int extent = 1 << level;
+    inputs += fmt::format(", %l{0}: f32[{1}], %r{0}: f32[{1}]", level, extent);
+    for (const char* side : {"l", "r"})
+      text += fmt::format(
+          "  %{0}m{1} = mul %{2}, %{0}{1} : f32[{3}]\n"
+          "  %{0}s{1} = reshape %{0}m{1} : f32[{3}, 1]\n",
+          side, level, value, extent);
+    text += fmt::format(
+        "  %c{0} = concat %ls{0}, %rs{0} {{axis: 1}} : f32[{1}, 2]\n"
+        "  %v{0} = reshape %c{0} : f32[{2}]\n",
+        level, extent, 2 * extent);
+    value = fmt::format("v{}", level);
+  }
+  return parse("graph @main(%x: f32[1]" + inputs + ") {\n" + text + "  return %" + value + "\n}");
+}
+
+TEST(Growth, WhatTwoBranchesReadInPlaceIsComputedInBoth) {
+  const auto fits_one_body = [](int levels) {
+    const Graph graph = interleaved_products(levels);
+    const LoopForms forms(graph);
+    std::vector<NodeId> nodes;
+    for (size_t i = 0; i < graph.size(); ++i)
+      if (!graph[NodeId(i)].operands.empty()) nodes.push_back(NodeId(i));
+    return InlinedSizes(forms).within_bounds(nodes);
+  };
+  EXPECT_TRUE(fits_one_body(4));
+  EXPECT_FALSE(fits_one_body(9));
+  const Graph graph = interleaved_products(9);
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "sim:cpu"));
+}
+
 // A tree as broad as the graph, whose branches are short.
 TEST(Growth, BroadBodiesAreCutIntoKernels) {
   std::string text = "graph @main(%x: f32[8]) {\n";
