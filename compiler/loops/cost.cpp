@@ -85,7 +85,7 @@ double mean_length(const LoopTree& tree, const std::vector<const Loop*>& outside
 
 // How often a task does something that depends on `axes` only, over its tile and the loops around
 // it. It is done before inner loops over axes on which it does not depend, and once in each turn of
-// all other loops.
+// all other loops. Where a loop looks for its terms, each of them is found by one instance.
 double times(const LoopTree& tree, const std::vector<const Loop*>& around,
              const std::set<size_t>& axes) {
   double out = 1;
@@ -96,13 +96,16 @@ double times(const LoopTree& tree, const std::vector<const Loop*>& around,
                                [&](const LoopLevel& level) { return axes.contains(level.axis); });
   };
   while (depth > 0 && !varies(*around[depth - 1])) --depth;
+  double parallel = 1;  // turns of the parallel loops so far
   for (size_t i = 0; i < depth; ++i) {
     const std::vector<const Loop*> outside(around.begin(),
                                            around.begin() + static_cast<std::ptrdiff_t>(i));
     for (const auto& [axis, turn] : around[i]->levels) {
       const double length = around[i]->bounds ? mean_length(tree, outside, *around[i])
                                               : most(extent_in(tree, outside, axis));
-      out *= std::max(length / static_cast<double>(turn), 1.0);
+      const double turns = std::max(length / static_cast<double>(turn), 1.0);
+      out *= around[i]->seek ? std::max(turns / parallel, 1.0) : turns;
+      if (around[i]->parallel) parallel *= turns;
     }
   }
   return out;

@@ -368,6 +368,19 @@ TEST(Reasons, MeasuredSlowerStaysApart) {
   EXPECT_GE(files, 5u);
 }
 
+// The rows of a scatter look among all indices, but each update is added in one of them.
+TEST(Reasons, UpdatesOfAScatterAreCountedOnce) {
+  const Target target = *find_target("sm_90a");
+  const Graph graph = parse(R"(graph @main(%u: bf16[4096, 768], %i: i32[4096]) {
+  %zero = constant 0 : bf16[]
+  %none = broadcast %zero {axes: []} : bf16[32000, 768]
+  %y = scatter_add %none, %i, %u {axis: 0} : bf16[32000, 768]
+  return %y
+})");
+  const double in_every_row = 4096.0 * 32000 * 768 / target.flops_per_second;
+  EXPECT_LT(partition_of(graph, target).costs.front().seconds, in_every_row);
+}
+
 // --- Bodies have bounds
 // ---------------------------------------------------------------------------
 
