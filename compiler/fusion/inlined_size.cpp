@@ -73,12 +73,13 @@ class InlinedSizes::Places {
   };
   using Kinds = std::vector<Kind>;  // in the order of their loads
 
-  /// The places of a node whose users have all been added. A node without users has one.
-  Kinds of(NodeId node) {
+  /// The places of a node whose users have all been added. A node without users has one, which all
+  /// such nodes share, because their loops may be one.
+  Kinds of(NodeId node) const {
     const auto found = kinds_.find(node.index);
-    return found == kinds_.end() ? one() : std::move(found->second);
+    return found == kinds_.end() ? kOne : found->second;
   }
-  Kinds one() { return {{loads_++, {1, 0}}}; }
+  static inline const Kinds kOne{{0, {1, 0}}};
   static Count total(const Kinds& kinds) {
     Count total;
     for (const auto& [load, count] : kinds) {
@@ -103,7 +104,7 @@ class InlinedSizes::Places {
 
  private:
   std::unordered_map<uint32_t, Kinds> kinds_;
-  size_t loads_ = 0;
+  size_t loads_ = 1;
 };
 
 InlinedSizes::InlinedSizes(const LoopForms& forms) : graph_(forms.graph()), own_(graph_.size()) {
@@ -163,7 +164,7 @@ void InlinedSizes::add_roots_by_places(const std::vector<bool>& live,
     if (!live[i] || !own.has_form) continue;
     const Places::Kinds at = places.of(NodeId(i));
     if (!own.reduces && copied_too_often(Places::total(at).places, own.length)) root[i] = true;
-    places.add_operands(own, root[i] || own.reduces ? places.one() : at);
+    places.add_operands(own, root[i] || own.reduces ? Places::kOne : at);
   }
 }
 
@@ -184,7 +185,7 @@ bool InlinedSizes::within_bounds(const std::vector<NodeId>& nodes) const {
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
     const Own& of_node = own(*node);
     if (!of_node.has_form) continue;
-    const Places::Kinds at = of_node.reduces ? places.one() : places.of(*node);
+    const Places::Kinds at = of_node.reduces ? Places::kOne : places.of(*node);
     const auto [count, conditions] = Places::total(at);
     size += count * of_node.size;
     for (const Load& load : of_node.loads)
