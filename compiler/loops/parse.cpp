@@ -10,6 +10,7 @@
 #include "ir/graph/text.h"
 #include "ir/support/scanner.h"
 #include "ir/support/text.h"
+#include "ir/target/occupancy.h"
 
 namespace braze {
 
@@ -46,12 +47,12 @@ class TreeParser {
     if (scanner_.accept("roles")) {
       scanner_.expect("(");
       tree_.roles.emplace();
-      tree_.roles->stages = number("registers", 255);
+      tree_.roles->stages = number("registers", kMostThreadRegisters);
       scanner_.expect(",");
-      tree_.roles->rest = number("registers", 255);
+      tree_.roles->rest = number("registers", kMostThreadRegisters);
       scanner_.expect(")");
     }
-    if (scanner_.accept("registers")) tree_.registers = number("registers", 255);
+    if (scanner_.accept("registers")) tree_.registers = number("registers", kMostThreadRegisters);
     scanner_.expect("{");
     while (scanner_.accept("axis")) axis();
     scanner_.expect("phase");

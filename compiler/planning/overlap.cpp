@@ -12,6 +12,7 @@
 #include "compiler/loops/cost.h"
 #include "ir/code/walk.h"
 #include "ir/kernel/gpu_rules.h"
+#include "ir/target/occupancy.h"
 
 namespace braze {
 
@@ -27,7 +28,6 @@ constexpr double kShortProduct = 8;
 // Products that multiply for more than this share of their time do not wait for memory.
 constexpr double kMostMultiplying = 0.5;
 
-constexpr int64_t kRegisterFile = 65536;  // of a multiprocessor
 // The share of a thread's registers that values may take which are loaded before a wait.
 constexpr double kEarlyShare = 0.25;
 constexpr int64_t kMostEarlyRegisters = 48;
@@ -65,8 +65,9 @@ class EarlyLoads {
     const auto wait = std::ranges::find_if(statements, is_wait);
     if (wait == statements.end()) return;
     late_.clear();
-    room_ = std::min(kMostEarlyRegisters, static_cast<int64_t>(kEarlyShare * kRegisterFile /
-                                                               static_cast<double>(phase.block)));
+    room_ =
+        std::min(kMostEarlyRegisters, static_cast<int64_t>(kEarlyShare * kMultiprocessorRegisters /
+                                                           static_cast<double>(phase.block)));
     auto end = wait + 1;
     while (end != statements.end() && !has_effect(*end) && regions_of(*end).empty()) ++end;
     std::vector<Statement> early, rest;

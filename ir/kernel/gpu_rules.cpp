@@ -11,6 +11,7 @@
 #include "ir/code/check.h"
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
+#include "ir/target/occupancy.h"
 #include "ir/target/target.h"
 
 namespace braze {
@@ -18,8 +19,7 @@ namespace braze {
 namespace {
 
 constexpr int64_t kMostVectorBytes = 16;
-constexpr int64_t kWarp = 32, kGroup = 128;  // threads
-constexpr int64_t kRegisterFile = 65536, kMostRegisters = 255;
+constexpr int64_t kWarp = 32, kGroup = 128;    // threads
 constexpr int64_t kMostBytes = (1 << 20) - 1;  // of an mbarrier's phase
 
 int64_t bytes_of(const Memory& memory) {
@@ -121,8 +121,7 @@ class GpuRules {
   void check_phase(const Phase& phase) {
     statement_ = nullptr;
     phase_ = &phase;
-    const int64_t given = std::min(kRegisterFile / phase.block / 8 * 8, kMostRegisters);
-    registers_ = phase.registers > 0 ? phase.registers : given;
+    registers_ = phase.registers > 0 ? phase.registers : launch_registers(phase.block);
     expect(phase.block % kWarp == 0, "G5",
            fmt::format("{} threads are not a multiple of the 32 of a warp", phase.block));
     expect(phase.cluster.empty() || target_.cluster_blocks > 1, "G1",
@@ -133,7 +132,8 @@ class GpuRules {
     expect(phase.shared_bytes >= 0 && phase.shared_bytes <= target_.l1_bytes, "G2",
            fmt::format("the phase uses {} bytes of shared memory, but a block of {} has only {}",
                        phase.shared_bytes, code_.target, target_.l1_bytes));
-    expect(phase.registers <= kMostRegisters && phase.registers * phase.block <= kRegisterFile,
+    expect(phase.registers <= kMostThreadRegisters &&
+               phase.registers * phase.block <= kMultiprocessorRegisters,
            "G3",
            fmt::format("{} registers for each of {} threads are more than the machine has",
                        phase.registers, phase.block));

@@ -6,6 +6,7 @@
 
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
+#include "ir/target/occupancy.h"
 #include "ir/target/target.h"
 #include "ir/tile/layouts.h"
 
@@ -14,8 +15,6 @@ namespace braze {
 namespace {
 
 constexpr int64_t kMostWarps = 32;
-constexpr int64_t kRegisterFile = 65536;
-constexpr int64_t kMostRegisters = 255;
 constexpr int64_t kDotRows = 64, kMostDotColumns = 256;
 
 class PipelineRules {
@@ -136,7 +135,7 @@ class PipelineRules {
            "some roles state their registers and others do not; state them for all or for none");
     if (given > 0 && warps > 0 && warps <= kMostWarps) {
       const int64_t threads = warps * kWarpThreads;
-      const int64_t launch = std::min(kRegisterFile / threads / 8 * 8, kMostRegisters) * threads;
+      const int64_t launch = launch_registers(threads) * threads;
       expect(registers <= launch, "P8",
              fmt::format("the roles ask for {} registers, but the launch has only {}", registers,
                          launch));

@@ -12,6 +12,7 @@
 #include "compiler/codegen/llvm/translator_p.h"
 #include "ir/kernel/gpu_rules.h"
 #include "ir/support/text.h"
+#include "ir/target/occupancy.h"
 
 namespace braze::codegen {
 
@@ -554,9 +555,8 @@ void Translator::emit_role(const RoleOp& role) {
 // Changes the number of registers that a thread has from here on. 0: it keeps that of the launch.
 void Translator::set_registers(int64_t registers) {
   if (registers == 0) return;
-  const int64_t at_launch = code_->registers > 0
-                                ? code_->registers
-                                : std::min<int64_t>(255, 65536 / code_->block / 8 * 8);
+  const int64_t at_launch =
+      code_->registers > 0 ? code_->registers : launch_registers(code_->block);
   if (registers == at_launch) return;
   const auto id = registers < at_launch ? llvm::Intrinsic::nvvm_setmaxnreg_dec_sync_aligned_u32
                                         : llvm::Intrinsic::nvvm_setmaxnreg_inc_sync_aligned_u32;

@@ -23,6 +23,7 @@
 #include "ir/code/walk.h"
 #include "ir/kernel/gpu_rules.h"
 #include "ir/support/text.h"
+#include "ir/target/occupancy.h"
 
 namespace braze {
 
@@ -374,9 +375,10 @@ class Printer {
                                                return role && role->registers > 0;
                                              });
     // A limit on registers can be given only as the number of blocks that share a multiprocessor.
-    const int64_t blocks = phase.registers > 0 ? (65536 + phase.registers * phase.block - 1) /
-                                                     (phase.registers * phase.block)
-                                               : moves_registers;
+    const int64_t blocks = phase.registers > 0
+                               ? (kMultiprocessorRegisters + phase.registers * phase.block - 1) /
+                                     (phase.registers * phase.block)
+                               : moves_registers;
     return blocks > 0 ? fmt::format("__launch_bounds__({}, {}) ", phase.block, blocks)
                       : fmt::format("__launch_bounds__({}) ", phase.block);
   }
@@ -1051,9 +1053,8 @@ class Printer {
   void role(const RoleOp& op) {
     open("if (const u32 warp = __shfl_sync(~0u, s_tid >> 5, 0); warp >= {} && warp < {}) {{",
          op.begin, op.end);
-    const int64_t at_launch = phase_->registers > 0
-                                  ? phase_->registers
-                                  : std::min<int64_t>(255, 65536 / phase_->block / 8 * 8);
+    const int64_t at_launch =
+        phase_->registers > 0 ? phase_->registers : launch_registers(phase_->block);
     if (op.registers > 0 && op.registers != at_launch)
       line("asm volatile(\"setmaxnreg.{}.sync.aligned.u32 {};\");",
            op.registers < at_launch ? "dec" : "inc", op.registers);

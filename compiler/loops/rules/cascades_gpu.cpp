@@ -15,6 +15,7 @@
 #include "ir/code/dot_layouts.h"
 #include "ir/support/text.h"
 #include "ir/target/features.h"
+#include "ir/target/occupancy.h"
 
 namespace braze {
 
@@ -41,7 +42,7 @@ struct WarpRows {
 };
 constexpr WarpRows kWarpRows[] = {{4, 32}, {8, 16}, {4, 16}, {2, 16}};
 constexpr int64_t kMostWarpTurn = 64, kLeastWarpTurn = 32;
-constexpr int64_t kWarpRegisters = 255, kOtherRegisters = 44;
+constexpr int64_t kOtherRegisters = 44;
 constexpr int64_t kCopiedBytes = 16;  // of a thread at once; also the padding of rows on chip
 
 // --- What both kinds of units have in common ----------------------------------------------------
@@ -366,7 +367,7 @@ std::optional<WarpTile> choose_warps(const LoopTree& tree, const Cascade& cascad
     for (const Staged& s : factors.staged)
       bytes += (s.row_bytes + kCopiedBytes) * (s.in_walk ? tile.turn * kSlots : tile.rows());
     return bytes + 1024 <= target.l1_bytes &&
-           sums * tile.shape.rows / kWarpThreads + kOtherRegisters <= kWarpRegisters;
+           sums * tile.shape.rows / kWarpThreads + kOtherRegisters <= kMostThreadRegisters;
   };
   std::optional<WarpTile> out;
   for (const WarpRows& shape : kWarpRows) {

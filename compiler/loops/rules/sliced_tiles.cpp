@@ -7,6 +7,7 @@
 
 #include "compiler/loops/cost.h"
 #include "compiler/loops/rules/layouts.h"
+#include "ir/target/occupancy.h"
 
 namespace braze {
 
@@ -30,12 +31,13 @@ constexpr SlicedTile kTiles[] = {{128, 128, 16, 16, 8, 0.73},
 
 // The number of blocks for which a multiprocessor has registers and threads.
 int64_t resident_blocks(const SlicedTile& tile) {
-  constexpr int64_t kRegisters = 65536, kThreads = 2048, kOthers = 40;
+  constexpr int64_t kOthers = 40;  // registers of a thread for all else
   const int64_t sums = tile.rows * tile.lanes / tile.threads();
   const int64_t fetched = tile.slice * (tile.rows + tile.lanes) / tile.threads();
-  return std::max<int64_t>(std::min(kThreads / tile.threads(),
-                                    kRegisters / (tile.threads() * (sums + fetched + kOthers))),
-                           1);
+  return std::max<int64_t>(
+      std::min(kMultiprocessorThreads / tile.threads(),
+               kMultiprocessorRegisters / (tile.threads() * (sums + fetched + kOthers))),
+      1);
 }
 
 // The number of blocks that a multiprocessor gets.

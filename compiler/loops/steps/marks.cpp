@@ -5,7 +5,7 @@
 #include "compiler/loops/text.h"
 #include "ir/code/dot_layouts.h"
 #include "ir/support/text.h"
-#include "ir/target/target.h"
+#include "ir/target/occupancy.h"
 
 namespace braze {
 
@@ -116,18 +116,13 @@ LoopTree take(const LoopTree& tree, const RingStep& step) {
 
 // --- registers ----------------------------------------------------------------------------------
 
-namespace {
-
-constexpr int64_t kMostRegisters = 255;  // of a thread
-
-}  // namespace
-
 std::optional<Refusal> legal(const LoopTree& tree, const RegistersStep& step) {
   if (tree.roles)
     return Refusal{&codes::kMarked, "the threads of roles have registers of their own",
                    "give their numbers to the step `roles`"};
-  if (step.most > kMostRegisters)
-    return Refusal{&codes::kNoRoom, "a thread can have at most 255 registers",
+  if (step.most > kMostThreadRegisters)
+    return Refusal{&codes::kNoRoom,
+                   fmt::format("a thread can have at most {} registers", kMostThreadRegisters),
                    "take fewer registers"};
   return std::nullopt;
 }
@@ -149,8 +144,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const RolesStep& step) {
   if (tree.registers > 0)
     return Refusal{&codes::kMarked, "the threads of roles have registers of their own",
                    "leave out the step `registers`"};
-  if (step.stages > kMostRegisters || step.rest > kMostRegisters)
-    return Refusal{&codes::kNoRoom, "a thread can have at most 255 registers",
+  if (step.stages > kMostThreadRegisters || step.rest > kMostThreadRegisters)
+    return Refusal{&codes::kNoRoom,
+                   fmt::format("a thread can have at most {} registers", kMostThreadRegisters),
                    "take fewer registers"};
   return std::nullopt;
 }
