@@ -5,11 +5,11 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "braze/braze.h"
+#include "tests/error_of.h"
 
 namespace braze {
 
@@ -46,15 +46,7 @@ inline void expect_near(const Array& got, const Doubles& expected, double tolera
         << "at " << i;
 }
 
-/// The text of the Error that `run` throws; "" if it throws none.
-inline std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
+using test::error_of;
 
 #define EXPECT_CONTAINS(text, part)                          \
   EXPECT_NE(std::string(text).find(part), std::string::npos) \

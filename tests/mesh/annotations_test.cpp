@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 
 #include "braze/braze.h"
+#include "tests/error_of.h"
 #include "tests/mesh/run.h"
 
 namespace braze {
 namespace {
 
+using test::error_of;
 using testing::cpu_mesh;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -213,14 +215,6 @@ TEST_F(Annotations, ArgumentsDecideWhatIsMade) {
 
 TEST_F(Annotations, RefuseWhatCannotBe) {
   const Mesh mesh = cpu_mesh({{"data", 2}});
-  const auto error_of = [](auto&& run) -> std::string {
-    try {
-      run();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
   const auto product =
       distribute([](Tensor x) { return dot(x, transpose(x)); }, mesh, {.in = {sharded("data")}});
   EXPECT_THAT(error_of([&] {

@@ -7,12 +7,14 @@
 
 #include "braze/creation.h"
 #include "ir/support/text.h"
+#include "tests/error_of.h"
 #include "tests/mesh/run.h"
 #include "tests/temporary_folder.h"
 
 namespace braze {
 namespace {
 
+using test::error_of;
 using testing::cpu_mesh;
 using ::testing::HasSubstr;
 using ::testing::Pair;
@@ -53,15 +55,6 @@ void expect_same(const std::map<std::string, Array>& got,
     EXPECT_EQ(got.at(name).sharding(), array.sharding()) << name;
     EXPECT_TRUE(compare(a, b).ok) << name;
   }
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST_F(Checkpoint, OneFileADevice) {

@@ -6,24 +6,16 @@
 
 #include "braze/io.h"
 #include "ir/values/host_tensor.h"
+#include "tests/error_of.h"
 #include "tests/mesh/run.h"
 
 namespace braze {
 namespace {
 
+using test::error_of;
 using testing::cpu_mesh;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-template <class Run>
-std::string error_of(Run&& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 Array counting(std::vector<int64_t> shape) {
   int64_t count = 1;

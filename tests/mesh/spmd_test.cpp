@@ -2,24 +2,16 @@
 #include <gmock/gmock.h>
 
 #include "braze/braze.h"
+#include "tests/error_of.h"
 #include "tests/mesh/run.h"
 
 namespace braze {
 namespace {
 
+using test::error_of;
 using testing::cpu_mesh;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-template <class Run>
-std::string error_of(Run&& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 class SpmdTest : public ::testing::Test {
  protected:
