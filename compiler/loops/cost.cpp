@@ -688,7 +688,9 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
 }
 
 std::string Cost::to_string() const {
-  return fmt::format("{:.3g} us: {} read, {} written, {:.3g} Mflop, {} instances", seconds * 1e6,
+  const bool long_time = seconds >= 1e-3;
+  return fmt::format("{:.3g} {}: {} read, {} written, {:.3g} Mflop, {} instances",
+                     seconds * (long_time ? 1e3 : 1e6), long_time ? "ms" : "us",
                      bytes_text(static_cast<uint64_t>(bytes_read)),
                      bytes_text(static_cast<uint64_t>(bytes_written)), flops * 1e-6,
                      static_cast<int64_t>(instances));

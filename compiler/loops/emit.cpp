@@ -647,10 +647,12 @@ void TreeEmitter::stream(const Loop& loop) {
   if (middle) keep_middle(stream);
   // A loop of at most one turn carries nothing; its tile is masked. Masks know the end of the axis,
   // but neither its beginning nor the bounds of a loop, so a turn down or within bounds must exist.
+  // On a CPU every turn must, because rows beyond the end compute an existing row again.
   const bool ringed = loop.ring > 0 && !tree_.roles;
   const bool within = !loop.bounds || (proves_less(stream.low, bounds_of(loop).second) == true &&
                                        proves_less(stream.low, tree_.axes[axis].extent) == true);
-  const bool exists = within && (!loop.down || stream.turns.range().min > 0);
+  const bool masked = !loop.down && code_.warps > 0;
+  const bool exists = within && (masked || stream.turns.range().min > 0);
   const bool once =
       !tree_.roles && !ringed && !middle && length > 1 && stream.turns.range().max == 1 && exists;
   if (once) return turn(stream, stream.first());

@@ -313,7 +313,9 @@ std::string unquote(std::string_view text) {
 }
 
 void expect_header(Scanner& scanner, std::string_view what) {
-  scanner.expect("braze");
+  if (!scanner.accept("braze"))
+    scanner.fail_here(fmt::format("a text begins with \"braze 1 {}\", but this one with {}", what,
+                                  describe(scanner.peek())));
   const SourceLocation location = scanner.location();
   if (const int64_t version = scanner.expect_integer(); version != 1) {
     fail(codes::kTextVersion,

@@ -99,10 +99,11 @@ std::string read_text(const Descriptor& file, const std::string& path) {
 [[noreturn]] void fail_kind(std::string_view kind, const std::string& path) {
   if (kind == kPublic)
     fail(codes::kNoKey, fmt::format("{} is a secret key, not a public one", quote(path)),
-         {.fix = fmt::format("{}.pub, which was made with it", path)});
+         {.fix = fmt::format("give {}.pub, which was made with it", path)});
   fail(codes::kNoKey, fmt::format("{} is a public key, not a secret one", quote(path)),
-       {.fix = "the secret key that was made with it: `braze key new FILE` makes FILE, a secret "
-               "key, and FILE.pub, its public one"});
+       {.fix =
+            "give the secret key that was made with it: `braze key new FILE` makes FILE, a secret "
+            "key, and FILE.pub, its public one"});
 }
 
 KeyBytes read_key(std::string_view kind, const Descriptor& file, const std::string& path) {

@@ -11,6 +11,7 @@
 #include "frontend/autodiff/gradient.h"
 #include "ir/code/text.h"
 #include "ir/graph/build.h"
+#include "ir/graph/sizes.h"
 #include "ir/support/text.h"
 #include "ir/tile/verify.h"
 #include "tests/compiler/run.h"
@@ -77,6 +78,23 @@ TEST(Graphs, GiveTheInterpretersValues) {
     CompileOptions options = verifying();
     options.schedules[testing::compile_for(device, graph)->launches[0].name] = given.schedule;
     EXPECT_TRUE(testing::agrees(graph, inputs, device, options)) << given.device;
+  }
+}
+
+// No kernel touches the memory of an empty tensor.
+TEST(Graphs, SizesMayBeZero) {
+  const std::vector<GraphCase> all = cases("empty.braze");
+  ASSERT_GE(all.size(), 6u);
+  for (const GraphCase& given : all) {
+    const Graph graph = parse_graph(given.text, "empty.braze");
+    SCOPED_TRACE(graph.name());
+    Sizes sizes;
+    for (const Expr& symbol : graph.symbols()) sizes.set(symbol.symbol_name(), 0);
+    std::vector<HostTensor> inputs;
+    for (const NodeId id : graph.inputs())
+      inputs.emplace_back(graph[id].type.dtype, sizes(graph[id].type.shape));
+    for (const char* device : {"sim:cpu", "sim:x86-64-v3", "sim:sm_90", "sim:sm_80"})
+      EXPECT_TRUE(testing::agrees(graph, inputs, Device(device), verifying())) << device;
   }
 }
 

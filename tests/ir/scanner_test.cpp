@@ -180,7 +180,9 @@ TEST(Scanner, Header) {
             "test.braze:1:7 this is text of version 2, but this Braze reads version 1");
   EXPECT_EQ(message_of("braze 1 kernel", graph),
             "test.braze:1:9 expected a text of kind \"graph\", found \"kernel\"");
-  EXPECT_EQ(message_of("", graph), "test.braze:1:1 expected \"braze\", found the end of the text");
+  EXPECT_EQ(
+      message_of("", graph),
+      "test.braze:1:1 a text begins with \"braze 1 graph\", but this one with the end of the text");
 }
 
 TEST(Scanner, RandomBytesNeverDoHarm) {

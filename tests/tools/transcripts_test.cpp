@@ -118,7 +118,7 @@ class Transcripts : public testing::TestWithParam<fs::path> {
     folder_ = fs::path(testing::TempDir()) /
               ("braze-cli-" + GetParam().stem().string() + "-" + std::to_string(getpid()));
     fs::create_directories(folder_);
-    for (const auto& entry : fs::directory_iterator("."))
+    for (const auto& entry : fs::directory_iterator(braze::test::source_path("tests/tools")))
       if (const fs::path kind = entry.path().extension();
           kind == ".braze" || kind == ".onnx" || kind == ".json")
         fs::copy(entry.path(), folder_);

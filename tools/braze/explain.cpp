@@ -73,7 +73,7 @@ void print_facts(const Program& program, const Launch& launch) {
 void print_launch(const Explanation& found, const Launch& launch) {
   const Program& program = found.program;
   if (launch.artifact == Launch::kCopy) {
-    fmt::print("\n{}: a copy of {}\n", launch.name, amount(launch.bytes_read, bytes_text));
+    fmt::print("\n{}: a copy of {}\n", launch.name, bytes_amount(launch.bytes_read));
     return;
   }
   if (launch.artifact == Launch::kCollective) {
@@ -82,7 +82,7 @@ void print_launch(const Explanation& found, const Launch& launch) {
     const double most = static_cast<double>(received.range().max);
     fmt::print("\ncollective {}: {} over {} ({} devices), {} on each, {} received in about {}\n",
                launch.name, name(launch.collective.kind), axis.name, axis.size,
-               amount(launch.bytes_read, bytes_text), amount(received, bytes_text),
+               bytes_amount(launch.bytes_read), bytes_amount(received),
                seconds_text(exchange_seconds(program.target, most)));
     if (!launch.members.empty()) fmt::print("  {} at once\n", launch.members.size());
     for (const std::string& op : op_texts(program, launch)) fmt::print("    {}\n", op);
@@ -90,15 +90,15 @@ void print_launch(const Explanation& found, const Launch& launch) {
   }
   if (launch.artifact == Launch::kCustomCall) {
     fmt::print("\ncustom call {}: of {}, {} read, {} written\n", launch.name,
-               quote(launch.custom.target), amount(launch.bytes_read, bytes_text),
-               amount(launch.bytes_written, bytes_text));
+               quote(launch.custom.target), bytes_amount(launch.bytes_read),
+               bytes_amount(launch.bytes_written));
     for (const std::string& op : op_texts(program, launch)) fmt::print("    {}\n", op);
     return;
   }
   fmt::print("\nkernel {}\n", launch.name);
-  fmt::print("  {} read, {} written, {} flops, instances {}\n",
-             amount(launch.bytes_read, bytes_text), amount(launch.bytes_written, bytes_text),
-             amount(launch.flops, flops_text), instances_text(launch));
+  fmt::print("  {} read, {} written, {} flops, instances {}\n", bytes_amount(launch.bytes_read),
+             bytes_amount(launch.bytes_written), flops_amount(launch.flops),
+             instances_text(launch));
   if (!launch.members.empty())
     fmt::print("  {} equal kernels in one launch: {}\n", launch.members.size(),
                join(launch.members, ", ", std::identity()));

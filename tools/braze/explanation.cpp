@@ -99,9 +99,16 @@ std::string kernels_text(const Program& program) {
   return text;
 }
 
-std::string amount(const Expr& e, std::string (*text)(uint64_t)) {
+std::string bytes_amount(const Expr& e) {
   const auto constant = e.as_constant();
-  return constant ? text(static_cast<uint64_t>(*constant)) : fmt::format("({})", e.to_string());
+  return constant ? bytes_text(static_cast<uint64_t>(*constant))
+                  : fmt::format("({}) B", e.to_string());
+}
+
+std::string flops_amount(const Expr& e) {
+  const auto constant = e.as_constant();
+  return constant ? flops_text(static_cast<uint64_t>(*constant))
+                  : fmt::format("({})", e.to_string());
 }
 
 std::string flops_text(uint64_t flops) {

@@ -57,8 +57,10 @@ std::vector<PhaseFacts> phase_facts(const Program& program, const Launch& launch
 /// "12 kernels", and the number of different codes if some share one.
 std::string kernels_text(const Program& program);
 
-/// "64 KiB", or the expression if it depends on a size.
-std::string amount(const Expr& e, std::string (*text)(uint64_t));
+/// "64 KiB", or "(256*n) B" if it depends on a size.
+std::string bytes_amount(const Expr& e);
+/// A number of operations, or the expression if it depends on a size.
+std::string flops_amount(const Expr& e);
 std::string flops_text(uint64_t flops);
 std::string instances_text(const Launch& launch);
 

@@ -151,7 +151,7 @@ void check_symbol(const Expr& symbol, int64_t value) {
 void set_symbol(const std::string& flag, const Program& program, Sizes& sizes) {
   const std::string name = flag.substr(0, flag.find('='));
   const auto value = parse_number<int64_t>(flag.substr(std::min(flag.size(), name.size() + 1)));
-  if (!value) fail_usage(fmt::format("--symbol must be NAME=NUMBER, not {}", flag));
+  if (!value || name.empty()) fail_usage(fmt::format("--symbol must be NAME=NUMBER, not {}", flag));
   std::vector<std::string> known;
   for (const Expr& symbol : program.symbols) {
     known.push_back(symbol.symbol_name());

@@ -147,9 +147,10 @@ std::function<Exit()> add(Arguments& arguments) {
       .add_option("FILE", options->file,
                   "Graph, tile or kernel text, or a package; - stands for stdin")
       .required();
-  arguments.add_option("--stage", options->stage,
-                       "graph, a pass (expand, fold ...), fusion, tile, kernel, llvm, asm (CPU), "
-                       "cuda, ptx, sass (GPU) or program (default: list the steps)");
+  arguments.add_option(
+      "--stage", options->stage,
+      "graph, a pass (expand, fold ...), fusion, unscheduled, loops, tile, kernel, "
+      "llvm, asm (CPU), cuda, ptx, sass (GPU) or program (default: list the steps)");
   arguments.add_option("--kernel", options->kernel, "Show only this kernel");
   arguments.add_option("--target", options->target,
                        "Machine to compile for (default: this machine)");

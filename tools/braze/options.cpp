@@ -59,6 +59,8 @@ CompileOptions CompileFlags::options() const {
   CompileOptions options;
   options.precision = parse_choice("--precision", precision, kPrecisions);
   options.gpu_code = parse_choice("--codegen", codegen, kCodeGenerators);
+  if (no_fuse && fuse_all)
+    fail_usage("--no-fuse and --fuse-all contradict each other; give one of them");
   options.fuse = !no_fuse;
   options.by_cost = !fuse_all;
   options.dump_folder = dump;

@@ -30,7 +30,9 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   for (const auto& row : rows) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      const bool number = !row[i].empty() && (std::isdigit(static_cast<unsigned char>(row[i][0])));
+      // A number, perhaps with a unit. Longer texts may begin with a digit too.
+      const bool number = !row[i].empty() && std::isdigit(static_cast<unsigned char>(row[i][0])) &&
+                          std::count(row[i].begin(), row[i].end(), ' ') < 2;
       line += number && i > 0 ? fmt::format("  {:>{}}", row[i], widths[i])
                               : fmt::format("  {:<{}}", row[i], widths[i]);
     }

@@ -318,8 +318,8 @@ class Page {
              : fmt::format("{} op{}", launch.ops.size(), launch.ops.size() == 1 ? "" : "s"),
         row.index);
     put("<p>{} read, {} written, {} flops, instances <code>{}</code></p>\n",
-        esc(amount(launch.bytes_read, bytes_text)), esc(amount(launch.bytes_written, bytes_text)),
-        esc(amount(launch.flops, flops_text)), esc(instances_text(launch)));
+        esc(bytes_amount(launch.bytes_read)), esc(bytes_amount(launch.bytes_written)),
+        esc(flops_amount(launch.flops)), esc(instances_text(launch)));
     if (!launch.schedule.empty())
       put("<p>Schedule <code class=schedule>{}</code></p>\n", esc(launch.schedule));
     if (!launch.members.empty())
