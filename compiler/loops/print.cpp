@@ -237,14 +237,17 @@ class TreePrinter {
         if (const auto k = loaded_step(symbol); k && *k < in_coordinates.size())
           in_coordinates[*k] = true;
     };
-    for (const LoopStep& s : body.steps) {
+    for (const Expr& e : task.at) note(e);
+    for (const uint32_t result : body.results) ++uses[result];
+    // Steps use those before them. What nothing uses is not written, and uses nothing.
+    for (size_t i = body.steps.size(); i-- > 0;) {
+      const LoopStep& s = body.steps[i];
+      if (uses[i] == 0 && !in_coordinates[i]) continue;
       for (const uint32_t argument : s.arguments) ++uses[argument];
       for (const Expr& e : s.at) note(e);
       for (const RangeCondition& c : s.conditions)
         for (const Expr* e : {&c.value, &c.min, &c.limit}) note(*e);
     }
-    for (const Expr& e : task.at) note(e);
-    for (const uint32_t result : body.results) ++uses[result];
     named_.assign(body.steps.size(), {});
     lets_.clear();
     for (uint32_t i = 0; i < body.steps.size(); ++i) {

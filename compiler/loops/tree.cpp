@@ -72,9 +72,11 @@ std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const
       if (operand.kind != LoopStep::Kind::Constant || !is_integer(operand.dtype))
         return std::nullopt;
       const int64_t value = bits_to_int(operand.dtype, operand.bits);
-      // The greatest numbers of u64 are no indices.
-      if (is_unsigned_integer(operand.dtype) && value < 0) return std::nullopt;
-      return Expr(value);
+      // The greatest numbers of 64 bits are no indices: INT64_MAX would mean "unbounded".
+      const bool is_index = is_unsigned_integer(operand.dtype)
+                                ? value >= 0 && value <= kLimits.max
+                                : kLimits.min <= value && value <= kLimits.max;
+      return is_index ? std::optional<Expr>(value) : std::nullopt;
     };
     const auto a = as_index(left), b = as_index(right);
     if (a && b) return IndexComparison{*a, kind, *b};

@@ -62,8 +62,9 @@ std::vector<HostTensor> parameters(const TileProgram& program, const TileCase& g
     HostTensor& tensor = out.emplace_back(memory.dtype, sizes(Shape(memory.shape)));
     std::fill_n(tensor.data(), tensor.size_bytes(), std::byte{0xa5});
     if (memory.mode == Mode::Out) continue;
+    const int64_t least = is_unsigned_integer(memory.dtype) ? 0 : -3;
     for (int64_t i = 0; i < tensor.numel(); ++i)
-      tensor.set_double(i, static_cast<double>(random.within(-3, 3)));
+      tensor.set_double(i, static_cast<double>(random.within(least, 3)));
   }
   return out;
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "frontend/autodiff/gradient.h"
+#include "frontend/builder/builder.h"
 #include "ir/graph/build.h"
 #include "ir/graph/check.h"
 #include "ir/graph/sizes.h"
@@ -22,7 +23,7 @@ using Axes = std::vector<int64_t>;
 class Generator {
  public:
   Generator(uint64_t seed, const GraphOptions& options)
-      : random_(seed), options_(options), graph_("fuzz") {
+      : random_(seed), options_(options), gathers_windows_(Random(~seed).one_in(4)) {
     if (options.symbolic && random_.one_in(4)) {
       const int64_t divisor = random_.pick({1, 1, 4, 8});
       symbol_ = Expr::symbol("n", {divisor, random_.pick({1, 4, 9}) * 8}, divisor);
@@ -462,7 +463,128 @@ class Generator {
     return Shape(std::move(dims));
   }
 
+  /// Windows of a value, and the indices that point at them.
+  struct GatherCase {
+    GatherAxes axes;
+    Dims sizes;
+    Outside outside = Outside::Clamp;
+    Shape shape;  // of the tensor of all windows
+    Tensor indices;
+  };
+
+  static bool has(const Axes& list, int64_t axis) {
+    return std::find(list.begin(), list.end(), axis) != list.end();
+  }
+
+  /// None if a window may have no place, or if there would be too many elements.
+  std::optional<GatherCase> random_windows(Shape x) {  // by value: leaves are added
+    GatherCase c;
+    c.outside = random_.pick({Outside::Clamp, Outside::Drop, Outside::Never});
+    std::vector<Expr> sizes, batch;  // of a window; of the other axes of the indices
+    for (size_t i = 0; i < x.rank(); ++i) {
+      const Expr& extent = x[i];
+      const auto axis = static_cast<int64_t>(i);
+      if (least(extent) < 1 && !extent.is_constant(0)) return std::nullopt;
+      sizes.push_back(random_.one_in(2) ? extent : Expr(random_.within(0, least(extent))));
+      switch (random_.below(4)) {
+        case 0:
+          c.axes.batch.push_back(axis);
+          batch.push_back(random_.one_in(3) ? Expr(random_.within(0, least(extent))) : extent);
+          sizes.back() = 1;
+          break;
+        case 1:
+          if (least(extent) < 1) break;
+          c.axes.collapsed.push_back(axis);
+          sizes.back() = 1;
+          if (!random_.one_in(4)) c.axes.indexed.push_back(axis);
+          break;
+        case 2:
+          c.axes.indexed.push_back(axis);
+          break;
+        default:
+          break;
+      }
+    }
+    random_.shuffle(c.axes.indexed);
+    for (const Expr& size : sizes) c.sizes.push_back(to_dim(size));
+    // The axes of the indices in any order: the partners of batch axes, and others.
+    for (int64_t i = random_.below(3); i > 0; --i) batch.push_back(random_.pick({1, 1, 2, 3, 0}));
+    std::vector<size_t> order(batch.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    random_.shuffle(order);
+    std::vector<Expr> dims;
+    for (const size_t i : order) dims.push_back(batch[i]);
+    const auto rank = static_cast<int64_t>(dims.size());
+    const auto count = static_cast<int64_t>(c.axes.indexed.size());
+    const bool is_bare = count == 1 && random_.one_in(2);  // vectors of one element have no axis
+    c.axes.vector = is_bare ? rank : random_.below(rank + 1);
+    if (!is_bare) dims.insert(dims.begin() + c.axes.vector, count);
+    for (size_t i = 0; i < c.axes.batch.size(); ++i) {
+      const int64_t along = std::find(order.begin(), order.end(), i) - order.begin();
+      c.axes.index_batch.push_back(along + (along >= c.axes.vector ? 1 : 0));
+    }
+    // The axes of the windows, between those of the indices.
+    std::vector<Expr> windows, shape;
+    for (size_t i = 0; i < x.rank(); ++i)
+      if (const auto axis = static_cast<int64_t>(i);
+          !has(c.axes.collapsed, axis) && !has(c.axes.batch, axis))
+        windows.push_back(sizes[i]);
+    std::vector<int> is_window(windows.size() + batch.size());
+    std::fill_n(is_window.begin(), windows.size(), 1);
+    random_.shuffle(is_window);
+    size_t next_window = 0, next_batch = 0;
+    for (size_t i = 0; i < is_window.size(); ++i) {
+      if (is_window[i]) c.axes.windows.push_back(static_cast<int64_t>(i));
+      shape.push_back(is_window[i] ? windows[next_window++] : batch[order[next_batch++]]);
+    }
+    c.shape = Shape(std::move(shape));
+    if (!fits(c.shape) || !fits(Shape(dims))) return std::nullopt;
+    const DType dtype = random_.pick({DType::I32, DType::I32, DType::I64, DType::I16, DType::U8});
+    c.indices = tensor(of_type({dtype, Shape(std::move(dims))}));
+    if (c.outside == Outside::Never) c.indices = inside(c, x, is_bare);
+    return c;
+  }
+
+  /// Positions at which the windows lie within x.
+  Tensor inside(const GatherCase& c, const Shape& x, bool is_bare) {
+    std::vector<Tensor> parts;
+    for (size_t k = 0; k < c.axes.indexed.size(); ++k) {
+      const auto axis = static_cast<size_t>(c.axes.indexed[k]);
+      const bool is_whole = c.sizes[axis] == to_dim(x[axis]);
+      const int64_t last = is_whole ? 0 : least(x[axis]) - c.sizes[axis].value();
+      const auto start = static_cast<int64_t>(k);
+      const Tensor part = is_bare ? c.indices : slice(c.indices, c.axes.vector, start, start + 1);
+      parts.push_back(minimum(maximum(part, 0), std::min<int64_t>(last, 100)));
+    }
+    if (is_bare || parts.empty()) return parts.empty() ? c.indices : parts[0];
+    return concat(parts, c.axes.vector);
+  }
+
+  Tensor tensor(NodeId id) { return detail::wrap(builder_, id); }
+
+  void add_general_gather() {
+    const detail::BuilderScope building(builder_);
+    const NodeId x = any(kAnyType, 1);
+    const auto c = random_windows(shape(x));
+    if (!c) return;
+    const Tensor fill = tensor(of_type({type(x).dtype, {}}));
+    keep(detail::node_of(gather(tensor(x), c->indices, c->sizes, c->axes, c->outside, fill)));
+  }
+
+  void add_general_scatter() {
+    const detail::BuilderScope building(builder_);
+    const auto how = random_.pick({Scatter::Set, Scatter::Set, Scatter::Add, Scatter::Mul,
+                                   Scatter::Max, Scatter::Min, Scatter::And, Scatter::Or});
+    const std::optional<Monoid> monoid = detail::monoid_of(how);
+    const NodeId x = any(monoid ? info(*monoid).types : kAnyType, 1);
+    const auto c = random_windows(shape(x));
+    if (!c) return;
+    const Tensor updates = tensor(of_type({type(x).dtype, c->shape}));
+    keep(detail::node_of(scatter(tensor(x), c->indices, updates, c->axes, how, c->outside)));
+  }
+
   void add_gather() {
+    if (gathers_windows_) return add_general_gather();
     const NodeId x = any(kAnyType, 1);
     const int64_t axis = random_.below(rank(x));
     const Expr& extent = shape(x)[static_cast<size_t>(axis)];
@@ -473,6 +595,7 @@ class Generator {
   }
 
   void add_scatter() {
+    if (gathers_windows_) return add_general_scatter();
     const auto monoid = random_.pick<std::optional<Monoid>>(
         {Monoid::Sum, Monoid::Sum, std::nullopt, std::nullopt, Monoid::Max, Monoid::Min});
     const NodeId x = any(monoid ? info(*monoid).types : kAnyType, 1);
@@ -695,7 +818,11 @@ class Generator {
 
   Random random_;
   GraphOptions options_;
-  Graph graph_;
+  // Drawn apart from all else, so that the graphs of other seeds do not depend on it.
+  const bool gathers_windows_;
+  // Functions of the builder add nodes, too.
+  std::shared_ptr<detail::Builder> builder_ = std::make_shared<detail::Builder>("fuzz");
+  Graph& graph_ = builder_->graph;
   std::optional<Expr> symbol_;
   std::vector<NodeId> values_;
   std::vector<std::pair<NodeId, NodeId>> updates_;  // output, input

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "braze/dtype.h"
 #include "ir/code/layout.h"
 #include "ir/support/text.h"
 #include "tests/fuzz/random.h"
@@ -26,12 +27,18 @@ struct Tile {
   }
 };
 
+DType dtype_of(const std::string& name) { return parse_dtype(name).value(); }
+
 int64_t bytes_of(const std::string& dtype) {
-  if (dtype == "i64" || dtype == "f64") return 8;
-  return dtype == "bf16" || dtype == "f16" ? 2 : dtype == "bool" ? 1 : 4;
+  return static_cast<int64_t>(size_of(dtype_of(dtype)));
 }
 
-bool is_half(const std::string& dtype) { return bytes_of(dtype) == 2; }
+/// Floats that rows cannot compute in.
+bool is_only_stored(const std::string& dtype) {
+  return is_floating(dtype_of(dtype)) && bytes_of(dtype) < 4;
+}
+
+bool is_unsigned(const std::string& dtype) { return is_unsigned_integer(dtype_of(dtype)); }
 
 std::string list(const Extents& extents) { return fmt::format("[{}]", fmt::join(extents, ", ")); }
 
@@ -160,10 +167,25 @@ class Writer {
 
   /// `tile` in a dtype of arithmetic.
   Tile arithmetic(const Tile& tile) {
-    return is_half(tile.dtype) ? row("convert " + tile.name, "f32", tile) : tile;
+    return is_only_stored(tile.dtype) ? row("convert " + tile.name, "f32", tile) : tile;
   }
   Tile converted(const Tile& tile, const std::string& dtype) {
     return tile.dtype == dtype ? tile : row("convert " + tile.name, dtype, tile);
+  }
+
+  /// What kernels can hold, other than bool; four of them more often.
+  std::string any_dtype() {
+    for (;;) {
+      const DType dtype = random_.one_in(2)
+                              ? random_.pick(kAllDTypes)
+                              : random_.pick({DType::BF16, DType::F16, DType::I32, DType::F32});
+      if (dtype != DType::Bool) return std::string(name(dtype));
+    }
+  }
+
+  void add_conversion(const Tile& x) {
+    const std::string to = any_dtype();
+    converted(is_unsigned(to) ? row(fmt::format("max {}, 0.0", x.name), x.dtype, x) : x, to);
   }
 
   void add_row() {
@@ -191,10 +213,11 @@ class Writer {
       return;
     }
     if (x.dtype[0] == 'i' || x.dtype[0] == 'u') {
-      row(fmt::format(
-              "{} {}, {}",
-              random_.pick({"add", "sub", "mul", "min", "max", "logical_xor", "rem", "div"}),
-              x.name, other()),
+      // The difference of unsigned integers may be their greatest number.
+      row(fmt::format("{} {}, {}",
+                      random_.pick({"add", is_unsigned(x.dtype) ? "min" : "sub", "mul", "min",
+                                    "max", "logical_xor", "rem", "div"}),
+                      x.name, other()),
           x.dtype, x);
       return;
     }
@@ -208,8 +231,7 @@ class Writer {
         break;
       case 2:
         // Products of products would leave the numbers that are exact.
-        converted(row(fmt::format("min {}, 4.0", x.name), x.dtype, x),
-                  random_.pick({"bf16", "f16", "i32", "f32"}));
+        add_conversion(row(fmt::format("min {}, 4.0", x.name), x.dtype, x));
         break;
       case 3:
         if (!exact_ && random_.one_in(4)) {
@@ -457,6 +479,7 @@ class PlainWriter : public Writer {
   TileCase run() {
     tile_ = {random_.pick({1, 2, 3, 4, 5, 8, 16}),
              random_.pick({1, 2, 4, 7, 8, 12, 16, 32, 33, 64})};
+    any_ = any_dtype();
     warps_ = random_.pick({1, 2, 4});
     grid_ = {random_.within(1, 3), random_.within(1, 2)};
     size_ = random_.pick({0, 1, 7, 8, 9, 15, 16, 24, 31});
@@ -482,8 +505,8 @@ class PlainWriter : public Writer {
   std::string shape_of_all() const { return list({grid_[0], grid_[1], tile_[0], tile_[1]}); }
 
   std::string parameters(int64_t) {
-    std::string out = fmt::format("%x: in f32[n + {}, {}]{}, %h: in bf16[{}, {}], %i: in i32[{}]",
-                                  rows_, columns_, align_, tile_[0] * 3, tile_[1], tile_[1]);
+    std::string out = fmt::format("%x: in f32[n + {}, {}]{}, %h: in {}[{}, {}], %i: in i32[{}]",
+                                  rows_, columns_, align_, any_, tile_[0] * 3, tile_[1], tile_[1]);
     out += fmt::format(", %y: out f32{}, %z: inout f32{}", shape_of_all(), shape_of_all());
     if (sums_) out += fmt::format(", %s: out f32{}", list(tile_));
     return out;
@@ -561,9 +584,9 @@ class PlainWriter : public Writer {
 
   void load_parameter() {
     switch (random_.below(5)) {
-      case 0: {  // of 16 bits
+      case 0: {  // of any dtype
         const std::string first = fmt::format("{}*i + d0", tile_[0]);
-        load("%h", "bf16", first + ", d1");
+        load("%h", any_, first + ", d1");
         return;
       }
       case 1: {  // a gather
@@ -594,7 +617,7 @@ class PlainWriter : public Writer {
   }
 
   void add_buffer() {
-    Buffer buffer{"%" + fresh("b"), random_.pick({"f32", "f32", "i32"}), tile_,
+    Buffer buffer{"%" + fresh("b"), random_.one_in(2) ? "f32" : any_dtype(), tile_,
                   random_.pick({1, 2, 2, 3})};
     line("{} = buffer {}{}", buffer.name, buffer.dtype, list({buffer.slots, tile_[0], tile_[1]}));
     const Tile first = row_of(buffer.dtype);
@@ -676,7 +699,7 @@ class PlainWriter : public Writer {
         break;
       }
       case 3:
-        if (is_half(found->dtype)) return;
+        if (is_only_stored(found->dtype)) return;
         make(fmt::format("scan {} {} axes({}){}{}", monoid(found->dtype), found->name,
                          random_.below(2), random_.one_in(3) ? " reverse" : "",
                          random_.one_in(3) ? " exclusive" : ""),
@@ -684,7 +707,7 @@ class PlainWriter : public Writer {
         break;
       default: {
         const auto axis = random_.below(2);
-        if (tile_[static_cast<size_t>(axis)] == 1 || is_half(found->dtype)) return;
+        if (tile_[static_cast<size_t>(axis)] == 1 || is_only_stored(found->dtype)) return;
         const Tile index = make("iota (d" + std::to_string(axis) + ")", "i32", tile_, {});
         Extents extents = tile_;
         extents[static_cast<size_t>(axis)] = 1;
@@ -752,6 +775,7 @@ class PlainWriter : public Writer {
   int64_t warps_ = 4, size_ = 0;
   const int64_t rows_ = random_.within(1, 9), columns_ = random_.pick({3, 8, 16, 32, 40});
   const std::string align_ = random_.one_in(2) ? " align 16" : "";
+  std::string any_;    // the dtype of %h
   bool mixes_ = true;  // tiles of extent 1 lie as those that they broadcast to
   bool sums_ = false;
 };
@@ -863,7 +887,7 @@ class PipelinedWriter : public Writer {
     layout_ = LayoutMaker(random_, warps_).of(tile_);
     const int64_t count = random_.within(1, 2);
     for (int64_t f = 0; f < count; ++f) {
-      const std::string dtype = random_.pick({"f32", "bf16", "f16", "i32"});
+      const std::string dtype = any_dtype();
       Extents extents = tile_;
       if (random_.one_in(4)) extents[0] *= 2;
       if (random_.one_in(5)) extents.insert(extents.begin(), 2);
@@ -999,7 +1023,7 @@ class PipelinedWriter : public Writer {
     keep_ = "%" + fresh("keep");
     line("{} = buffer f32{}{}", keep_, list(tile_), swizzle_text(tile_, "f32"));
     if (random_.one_in(2)) {
-      Buffer buffer{"%" + fresh("b"), random_.pick({"f32", "bf16", "i32"}), tile_, 1};
+      Buffer buffer{"%" + fresh("b"), any_dtype(), tile_, 1};
       line("{} = buffer {}{}{}", buffer.name, buffer.dtype, list(tile_),
            swizzle_text(tile_, buffer.dtype));
       buffers_.push_back(buffer);

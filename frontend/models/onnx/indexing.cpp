@@ -376,10 +376,7 @@ struct Stretch {
   std::vector<int64_t> sizes;
 };
 
-Stretch stretch_of(OnnxNode& n, const std::vector<int64_t>& axes, size_t scales_at,
-                   size_t sizes_at) {
-  Stretch out;
-  const bool has_scales = n.has(scales_at) && !(n[scales_at].numel() == Dim(0));
+std::vector<double> extents_of(OnnxNode& n, const std::vector<int64_t>& axes) {
   std::vector<double> extents;
   for (const int64_t axis : axes) {
     const Dim extent = n[0].dim(axis);
@@ -389,13 +386,28 @@ Stretch stretch_of(OnnxNode& n, const std::vector<int64_t>& axes, size_t scales_
                "give that size a number at import");
     extents.push_back(static_cast<double>(extent.value()));
   }
+  return extents;
+}
+
+// The extent that a stretched axis has. Scales may be any numbers, NaN and infinities too.
+int64_t whole(OnnxNode& n, double extent) {
+  if (!(extent >= 0 && extent < 0x1p53))
+    n.refuse(fmt::format("an axis becomes one of {} elements", extent));
+  return static_cast<int64_t>(std::floor(extent));
+}
+
+Stretch stretch_of(OnnxNode& n, const std::vector<int64_t>& axes, size_t scales_at,
+                   size_t sizes_at) {
+  Stretch out;
+  const bool has_scales = n.has(scales_at) && !(n[scales_at].numel() == Dim(0));
+  const std::vector<double> extents = extents_of(n, axes);
   if (has_scales) {
     const auto scales = n.constant(scales_at, "scales");
     if (scales->numel() != static_cast<int64_t>(axes.size()))
       n.refuse("scales are not one for each axis");
     for (size_t i = 0; i < axes.size(); ++i) {
       out.scales.push_back(scales->get_double(static_cast<int64_t>(i)));
-      out.sizes.push_back(static_cast<int64_t>(std::floor(extents[i] * out.scales[i])));
+      out.sizes.push_back(whole(n, extents[i] * out.scales[i]));
     }
     return out;
   }
@@ -409,7 +421,7 @@ Stretch stretch_of(OnnxNode& n, const std::vector<int64_t>& axes, size_t scales_
       policy == "not_larger" ? std::ranges::min(out.scales) : std::ranges::max(out.scales);
   for (size_t i = 0; i < axes.size(); ++i) {
     out.scales[i] = scale;
-    out.sizes[i] = static_cast<int64_t>(std::floor(scale * extents[i] + 0.5));
+    out.sizes[i] = whole(n, scale * extents[i] + 0.5);
   }
   return out;
 }
@@ -480,9 +492,9 @@ Tensor upsampled(OnnxNode& n) {
   if (n.has(1)) return resample(n, how, axes, stretch_of(n, axes, 1, 1), {});
   stretch.scales = n.reals("scales");
   if (stretch.scales.size() != axes.size()) n.refuse("scales are not one for each axis");
+  const std::vector<double> extents = extents_of(n, axes);
   for (size_t i = 0; i < axes.size(); ++i)
-    stretch.sizes.push_back(static_cast<int64_t>(
-        std::floor(static_cast<double>(n[0].dim(axes[i]).value()) * stretch.scales[i])));
+    stretch.sizes.push_back(whole(n, extents[i] * stretch.scales[i]));
   return resample(n, how, axes, stretch, {});
 }
 

@@ -1,18 +1,22 @@
 """Makes tokenizers of every kind that Braze reads, small ones trained on this tree's own texts, and the ids that
 the package tokenizers (0.23) gives for strings in many scripts:
 
-    python3 make.py FOLDER COUNT        # FOLDER/NAME.json, FOLDER/NAME.ids, FOLDER/strings.json; two also as .gguf
+    python3 make.py FOLDER COUNT [FILE...]     # FOLDER/NAME.json, FOLDER/NAME.ids, FOLDER/strings.json; two also as .gguf
 
-tests/frontend/tokenizer_test.cpp compares them with Braze's: those that `make.py . 300` made are committed;
-`make.py FOLDER 10000` and BRAZE_TOKENIZERS=FOLDER build/dev/bin/test-frontend --gtest_filter='Tokenizer*' is the whole.
+FILEs are tokenizers of models: a tokenizer.json, or a .gguf whose pre-tokenizer is smollm. FOLDER has a link to each, and its
+ids. FOLDER/about.txt says what the strings are. tokenizer-cases compares the ids with Braze's: what `make.py . 300` made is
+committed, and run.sh makes and compares 10,000.
 """
+import collections
 import glob
 import json
+import os
 import random
 import sys
 import unicodedata
 
 import gguf
+import tokenizers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 WORDS = """hello World don't I'm we've it's 12345 3.14 foo_bar C++ HTTP/1.1 user@example.com naïve café Straße ÅNGSTRÖM İstanbul ǅ ﬁne ½ ² Ⅷ
@@ -123,9 +127,41 @@ def write_gguf(path, tokenizer, model):
     writer.close()
 
 
-folder, count = sys.argv[1], int(sys.argv[2])
+def of_gguf(path):
+    """The package's tokenizer of the tokens and merges in a .gguf. Its pre-tokenizer, which the file only names, is the one
+    in the tokenizer.json of SmolLM2."""
+    fields = gguf.GGUFReader(path).fields
+    if fields["tokenizer.ggml.pre"].contents() != "smollm":
+        sys.exit(f"{path}: its pre-tokenizer is not smollm")
+    names, kinds_of = fields["tokenizer.ggml.tokens"].contents(), fields["tokenizer.ggml.token_type"].contents()
+    merges = [tuple(pair.split(" ")) for pair in fields["tokenizer.ggml.merges"].contents()]
+    tokenizer = Tokenizer(models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name, kind in zip(names, kinds_of) if kind == 3])
+    return tokenizer
+
+
+def about(texts):
+    letters = (c for text in texts for c in text if unicodedata.category(c)[0] == "L")
+    scripts = collections.Counter(unicodedata.name(c, "OTHER").split()[0].split("-")[0].lower() for c in letters)
+    common = [name for name, number in scripts.most_common() if number >= 100]
+    return (f"The {len(texts):,} strings have {sum(map(len, texts)):,} characters. The first words of the names of their letters, if 100 "
+            f"letters or more have them, are {', '.join(common)}. "
+            f"The ids are compared with those of the package tokenizers {tokenizers.__version__}.\n")
+
+
+def write_ids(name, tokenizer):
+    with open(f"{folder}/{name}.ids", "w") as file:
+        for text in texts:
+            file.write(" ".join(map(str, tokenizer.encode(text).ids)) + "\n")
+
+
+folder, count, files = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 texts = strings(count)
 json.dump(texts, open(f"{folder}/strings.json", "w"), ensure_ascii=False, indent=0)
+if count > 300:
+    open(f"{folder}/about.txt", "w").write(about(texts))
 root = __file__.rsplit("/tests/", 1)[0]
 corpus = [open(name).read() for name in sorted(glob.glob(f"{root}/docs/**/*.md", recursive=True))]
 for name, tokenizer, trainer in kinds():
@@ -140,7 +176,12 @@ for name, tokenizer, trainer in kinds():
             single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
         tokenizer.add_special_tokens([AddedToken("[MASK]", lstrip=True)])
     tokenizer.save(f"{folder}/{name}.json", pretty=False)
-    tokenizer = Tokenizer.from_file(f"{folder}/{name}.json")
-    with open(f"{folder}/{name}.ids", "w") as file:
-        for text in texts:
-            file.write(" ".join(map(str, tokenizer.encode(text).ids)) + "\n")
+    write_ids(name, Tokenizer.from_file(f"{folder}/{name}.json"))
+for path in files:
+    # A tokenizer.json has the name of its package, a .gguf its own.
+    name, kind = (os.path.basename(path)[:-5], "gguf") if path.endswith(".gguf") else (path.split("/")[-4], "json")
+    os.symlink(os.path.abspath(path), f"{folder}/{name}.{kind}")
+    tokenizer = of_gguf(path) if kind == "gguf" else Tokenizer.from_file(path)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    write_ids(name, tokenizer)
