@@ -23,10 +23,14 @@ using Axes = std::vector<int64_t>;
 class Generator {
  public:
   Generator(uint64_t seed, const GraphOptions& options)
-      : random_(seed), options_(options), gathers_windows_(Random(~seed).one_in(4)) {
+      : random_(seed),
+        options_(options),
+        gathers_windows_(Random(~seed).one_in(4)),
+        may_be_empty_(Random(seed ^ 0x656d707479).one_in(3)) {
     if (options.symbolic && random_.one_in(4)) {
       const int64_t divisor = random_.pick({1, 1, 4, 8});
-      symbol_ = Expr::symbol("n", {divisor, random_.pick({1, 4, 9}) * 8}, divisor);
+      const int64_t least = may_be_empty_ ? 0 : divisor;
+      symbol_ = Expr::symbol("n", {least, random_.pick({1, 4, 9}) * 8}, divisor);
     }
   }
 
@@ -819,7 +823,7 @@ class Generator {
   Random random_;
   GraphOptions options_;
   // Drawn apart from all else, so that the graphs of other seeds do not depend on it.
-  const bool gathers_windows_;
+  const bool gathers_windows_, may_be_empty_;  // may_be_empty_: the symbolic size
   // Functions of the builder add nodes, too.
   std::shared_ptr<detail::Builder> builder_ = std::make_shared<detail::Builder>("fuzz");
   Graph& graph_ = builder_->graph;
@@ -897,7 +901,8 @@ std::vector<HostTensor> random_inputs(const Graph& graph, uint64_t seed) {
   for (const Expr& symbol : graph.symbols()) {
     const Interval range = symbol.range();
     const int64_t divisor = std::max<int64_t>(symbol.divisor(), 1);
-    const int64_t first = (range.min + divisor - 1) / divisor, last = range.max / divisor;
+    const int64_t first = (range.min + divisor - 1) / divisor;
+    const int64_t last = first == 0 && random.one_in(3) ? 0 : range.max / divisor;
     sizes.set(symbol.symbol_name(), divisor * random.within(first, last));
   }
   std::vector<HostTensor> inputs;
