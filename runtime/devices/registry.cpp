@@ -10,12 +10,18 @@
 #include "runtime/devices/cpu/cpu_driver.h"
 #include "runtime/devices/cpu/host_target.h"
 #include "runtime/devices/cuda/cuda_driver.h"
-#include "runtime/devices/interpreter/interpreter_driver.h"
-#include "runtime/devices/sim/sim_driver.h"
 #include "runtime/profile/device_trace.h"
 #include "runtime/ranks/launch.h"
 
 namespace braze {
+
+constinit Registry::MakeDriver Registry::make_interpreting = nullptr;
+
+std::span<const std::string_view> simulated_machines() {
+  static constexpr std::string_view kMachines[] = {"cpu", "x86-64-v3", "x86-64-v4", "sm_80",
+                                                   "sm_90"};
+  return kMachines;
+}
 
 Registry& Registry::get() {
   static auto* registry = new Registry;
@@ -56,11 +62,12 @@ int gpu_count() {
 std::optional<Device> Registry::named(std::string_view text) {
   if (text == "cpu") return Device();
   if (text == "cuda") return Device(DeviceKind::Cuda, 0, "");
-  if (text == "interpreter") return Device(DeviceKind::Interpreter, 0, "");
   if (const auto index = parse_index(text, "cpu:", kMaxCpuDevices))
     return Device(DeviceKind::Cpu, *index, "");
   if (const auto index = parse_index(text, "cuda:", kMaxGpus))
     return Device(DeviceKind::Cuda, *index, "");
+  if (!make_interpreting) return std::nullopt;
+  if (text == "interpreter") return Device(DeviceKind::Interpreter, 0, "");
   for (const std::string_view machine : simulated_machines())
     if (text.starts_with("sim:") && text.substr(4) == machine)
       return Device(DeviceKind::Simulator, 0, machine);
@@ -96,6 +103,10 @@ void Registry::fail_no_device(std::string_view text) {
   }
   if (text.starts_with("cpu:"))
     fix = "make more CPU devices by set_cpu_device_count(n) or BRAZE_CPU_DEVICES=n";
+  if (!make_interpreting && (text == "interpreter" || text.starts_with("sim:")))
+    fix =
+        "link libbraze into the program, or use `braze run`: libbraze-runtime has no devices that "
+        "interpret code";
   fail(codes::kNoSuchDevice,
        fmt::format("there is no device {}{}; the devices are {}", quote(text), reason,
                    join(devices(asks_for_gpus), ", ", [](const Device& d) { return d.name(); })),
@@ -106,9 +117,9 @@ std::vector<Device> Registry::devices(bool with_gpus) {
   std::vector<Device> all;
   for (int i = 0; i < cpu_device_count(); ++i) all.push_back({DeviceKind::Cpu, i, ""});
   for (int i = 0; with_gpus && i < gpu_count(); ++i) all.push_back({DeviceKind::Cuda, i, ""});
-  for (const std::string_view machine : simulated_machines()) {
+  if (!make_interpreting) return all;
+  for (const std::string_view machine : simulated_machines())
     all.push_back({DeviceKind::Simulator, 0, machine});
-  }
   all.push_back({DeviceKind::Interpreter, 0, ""});
   return all;
 }
@@ -160,10 +171,8 @@ DeviceDriver& Registry::driver(const Device& device) {
         driver = std::make_unique<CudaDriver>(device, CudaSystem::get());
         break;
       case DeviceKind::Simulator:
-        driver = std::make_unique<SimDriver>(device);
-        break;
       case DeviceKind::Interpreter:
-        driver = std::make_unique<InterpreterDriver>(device);
+        driver = make_interpreting(device);
         break;
     }
     if (quick) quick->store(driver.get(), std::memory_order_release);

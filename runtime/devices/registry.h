@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,10 @@ inline constexpr Code kNoSuchDevice{"no-such-device", ErrorKind::InvalidArgument
                                     "There is no device of this name."};
 }  // namespace codes
 
+/// The machines that can be simulated. "cpu" is the host's own target, so its results are those of
+/// the device "cpu". The others are rows of the table of targets.
+std::span<const std::string_view> simulated_machines();
+
 /// The devices of the process; the runtime has no other global object of this kind. Drivers are
 /// made at first use. They live as long as the process, because arrays in static storage may need
 /// them until it ends. Thread-safe.
@@ -30,6 +35,11 @@ class Registry {
   static constexpr int kMaxGpus = 64;
 
   static Registry& get();
+
+  /// Makes the driver of a device that interprets code. libbraze sets it when it is loaded: a
+  /// program that has the runtime alone has no such devices.
+  using MakeDriver = std::unique_ptr<DeviceDriver> (*)(const Device& device);
+  static MakeDriver make_interpreting;
 
   /// The device with this name, whether this process has it or not. It opens no driver.
   static std::optional<Device> named(std::string_view text);

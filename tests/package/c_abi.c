@@ -88,7 +88,7 @@ static int check_devices(void) {
   for (i = 0; i < braze_devices(); ++i) cpus += strcmp(braze_device_name(i), "cpu") == 0;
   CHECK(cpus == 1 && braze_device_name(i) == NULL);
   CHECK(strcmp(braze_default_device(), "cpu") == 0);
-  CHECK(braze_array_from_host(BRAZE_F32, 1, shape, x, "interpreter", &here) == BRAZE_OK);
+  CHECK(braze_array_from_host(BRAZE_F32, 1, shape, x, "cpu:1", &here) == BRAZE_OK);
   CHECK(braze_array_to_device(here, "cpu", &there) == BRAZE_OK);
   CHECK(strcmp(braze_array_device(there), "cpu") == 0);
   CHECK(braze_array_wait(there) == BRAZE_OK && braze_synchronize("cpu") == BRAZE_OK);

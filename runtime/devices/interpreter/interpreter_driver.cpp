@@ -1,6 +1,7 @@
 #include "runtime/devices/interpreter/interpreter_driver.h"
 
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "ir/graph/custom_calls.h"
@@ -9,6 +10,7 @@
 #include "ir/graph/origins.h"
 #include "ir/graph/text.h"
 #include "ir/support/text.h"
+#include "runtime/devices/registry.h"
 #include "runtime/devices/sim/sim_driver.h"
 
 namespace braze {
@@ -95,4 +97,17 @@ std::unique_ptr<LoadedProgram> InterpreterDriver::load(std::shared_ptr<const Pro
   return std::make_unique<LoadedGraphs>(*this, std::move(program));
 }
 
+namespace {
+
+// Set when libbraze is loaded.
+[[maybe_unused]] const bool kInterprets = [] {
+  Registry::make_interpreting = [](const Device& device) -> std::unique_ptr<DeviceDriver> {
+    if (device.kind() == DeviceKind::Interpreter)
+      return std::make_unique<InterpreterDriver>(device);
+    return std::make_unique<SimDriver>(device);
+  };
+  return true;
+}();
+
+}  // namespace
 }  // namespace braze

@@ -17,7 +17,6 @@ namespace braze {
 namespace {
 
 constexpr std::string_view kKernel = "kernel", kTile = "tile";
-constexpr std::string_view kMachines[] = {"cpu", "x86-64-v3", "x86-64-v4", "sm_80", "sm_90"};
 
 Target simulated_target(std::string_view device_name) {
   const std::string_view machine = device_name.substr(std::string_view("sim:").size());
@@ -97,8 +96,6 @@ class SimulatedKernels : public LoadedProgram {
 };
 
 }  // namespace
-
-std::span<const std::string_view> simulated_machines() { return kMachines; }
 
 SimDriver::SimDriver(Device device)
     : DeviceDriver(device, std::make_unique<HostMemory>()), target_(simulated_target(name())) {}

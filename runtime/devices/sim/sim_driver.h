@@ -1,9 +1,6 @@
 // sim_driver.h — the devices "sim:...", which run Kernel IR on the host and check every access.
 #pragma once
 
-#include <span>
-#include <string_view>
-
 #include "runtime/devices/driver.h"
 
 namespace braze {
@@ -12,10 +9,6 @@ namespace codes {
 inline constexpr Code kSimulatedFault{"simulated-fault", ErrorKind::Device,
                                       "The simulator found a kernel that breaks a rule."};
 }  // namespace codes
-
-/// The machines that can be simulated. "cpu" is the host's own target, so its results are those of
-/// the device "cpu". The others are rows of the table.
-std::span<const std::string_view> simulated_machines();
 
 /// Loads artifacts of the formats "kernel" and "tile" for their interpreters. A launch that breaks
 /// a rule of the language fails with all findings, which name the kernel, the statement and the ops
