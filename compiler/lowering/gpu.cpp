@@ -11,7 +11,7 @@
 #include <optional>
 #include <set>
 
-#include "compiler/lowering/lowering.h"
+#include "compiler/lowering/threads.h"
 #include "ir/code/dot_layouts.h"
 #include "ir/code/index_program.h"
 #include "ir/code/layout.h"
@@ -39,36 +39,47 @@ struct AxisDigits {
   int64_t lanes = 1;
 };
 
-class GpuLowering : public Lowering {
+class GpuLowering : public ThreadLowering {
  public:
   GpuLowering(const TileProgram& program, const Target& target)
-      : Lowering(program, target),
-        threads_((program.warps > 0 ? program.warps : kDefaultWarps) * kWarpThreads),
-        thread_(thread_symbol(threads_)),
+      : ThreadLowering(program, target),
+        block_threads_((program.warps > 0 ? program.warps : kDefaultWarps) * kWarpThreads),
+        thread_(thread_symbol(block_threads_)),
         cluster_(program.cluster) {
-    builder_.fresh_name("tid");
+    threads_ = {{thread_, block_threads_}};
     for (const Value& value : program.values)
       if (value.type.rank() == 0) scalars_.insert("%" + value.name);
-    if (cluster_ > 1) rank_ = grid_symbol(builder_.fresh_name("rank"), cluster_);
+    if (cluster_ > 1) block_ = {grid_symbol(builder_.fresh_name("rank"), cluster_), cluster_};
   }
 
  private:
-  void begin_phase(Phase& lowered) override {
-    lowered.block = threads_;
+  void lower_phase(const Phase& phase) override {
+    Phase lowered;
+    lowered.grid = phase.grid;
+    lowered.barrier = phase.barrier;
+    lowered.block = block_threads_;
     lowered.registers = tile_.registers;
-    if (cluster_ > 1) lowered.cluster = rank_.symbol_name();
+    if (cluster_ > 1) lowered.cluster = block_.value.symbol_name();
     lowered.cluster_size = cluster_;
     shared_ = 0;
     cluster_exchange_ = {};
-    pending_.clear();
+    accesses_.clear();
     under_way_.clear();
-    count_uses(tile_.phases[kernel_.phases.size()].body);
-    note_private_buffers(tile_.phases[kernel_.phases.size()].body);
-    if (cluster_ > 1) check_buffers(tile_.phases[kernel_.phases.size()].body);
-  }
-  void end_phase(Phase& lowered) override {
+    count_uses(phase.body);
+    note_private_buffers(phase.body);
+    if (cluster_ > 1) check_buffers(phase.body);
+    Region body;
+    builder_.enter(body);
+    lower_region(phase.body);
+    end_body();
+    builder_.leave();
+    lowered.body = std::move(body);
     if (cluster_exchange_.waits) begin_cluster(lowered.body);
     lowered.shared_bytes = shared_;
+    check_shared();
+    kernel_.phases.push_back(std::move(lowered));
+  }
+  void check_shared() const {
     if (shared_ <= target_.l1_bytes) return;
     fail(kSharedMemory,
          fmt::format("kernel @{} needs {} bytes of shared memory, but a block of {} has only {}",
@@ -80,7 +91,7 @@ class GpuLowering : public Lowering {
 
   const Layout& layout(const ValueType& tile) const {
     auto [found, added] = layouts_.try_emplace(tile.extents);
-    if (added) found->second = layout_of(tile_.layouts, tile.extents, threads_);
+    if (added) found->second = layout_of(tile_.layouts, tile.extents, block_threads_);
     return found->second;
   }
 
@@ -102,9 +113,10 @@ class GpuLowering : public Lowering {
     }
   }
 
-  void check_row(const RowOp& op, const Statement& s) const override {
+  std::vector<ValueOperand> row_operands(const RowOp& op, const Statement& s) override {
     for (const ValueOperand& operand : op.operands)
       if (!operand.is_literal()) check_agrees(tile_[operand.value].type, result_type(s), s);
+    return Lowering::row_operands(op, s);
   }
 
   // Whether an extent can be the lanes of a vector. A row in one thread may have any extent.
@@ -138,7 +150,7 @@ class GpuLowering : public Lowering {
     return *std::move(found);
   }
 
-  ValueType lower_type(const ValueType& tile) const override {
+  ValueType lower_type(const ValueType& tile) const {
     ValueType out = tile;
     for (size_t axis = 0; axis < tile.rank(); ++axis) {
       const AxisDigits own = digits(tile, axis);
@@ -148,7 +160,17 @@ class GpuLowering : public Lowering {
     return out;
   }
 
-  bool padded(const ValueType&, const ValueType&) const override { return false; }
+  ValueType array_type(ValueId tile) const override { return lower_type(tile_[tile].type); }
+  Form form(ValueId tile) const override {
+    const ValueType& type = tile_[tile].type;
+    return {lower_type(type), positions(type)};
+  }
+  Positions positions(const ValueType& tile) const {
+    Positions map = renamed_;
+    for (size_t axis = 0; axis < tile.rank(); ++axis)
+      map["d" + std::to_string(axis)] = position(axis, tile);
+    return map;
+  }
 
   // If a bound and the other terms of the compared coordinate are multiples of the lanes, the bound
   // never divides a vector.
@@ -168,22 +190,8 @@ class GpuLowering : public Lowering {
     return condition;
   }
 
-  // Threads are numbered in their block, and blocks in their cluster.
-  static bool of_block(const Digit& digit) { return digit.resource == Resource::Block; }
-  static int64_t number_stride(const Digit& digit) {
-    return of_block(digit) ? digit.stride : thread_stride(digit);
-  }
-  // The value that a digit has in this thread or block. The digit has `extent` values, which are
-  // `stride` numbers apart.
-  Expr number_value(bool block, int64_t stride, int64_t extent) const {
-    return mod(floordiv(block ? rank_ : thread_, stride), extent);
-  }
-  Expr digit_value(const Digit& digit) const {
-    return number_value(of_block(digit), number_stride(digit), digit.extent);
-  }
-
   // D3: the sum of the digits' values times their weights.
-  Expr position(size_t axis, const ValueType& tile, const ValueType&) const override {
+  Expr position(size_t axis, const ValueType& tile) const {
     const AxisDigits own = digits(tile, axis);
     Expr sum;
     int64_t weight = 1;
@@ -194,13 +202,13 @@ class GpuLowering : public Lowering {
     weight *= own.inner;
     // Digits whose numbers continue each other are combined to one digit.
     for (size_t i = own.spread.size(); i-- > 0;) {
-      const bool block = of_block(own.spread[i]);
-      const int64_t stride = number_stride(own.spread[i]);
+      const Number& number = number_of(own.spread[i]);
+      const int64_t stride = stride_of(own.spread[i]);
       int64_t extent = own.spread[i].extent;
-      while (i > 0 && of_block(own.spread[i - 1]) == block &&
-             number_stride(own.spread[i - 1]) == stride * extent)
+      while (i > 0 && &number_of(own.spread[i - 1]) == &number &&
+             stride_of(own.spread[i - 1]) == stride * extent)
         extent *= own.spread[--i].extent;
-      sum += number_value(block, stride, extent) * Expr(weight);
+      sum += part_of(number, stride, extent) * Expr(weight);
       weight *= extent;
     }
     if (own.array > own.inner) sum += floordiv(element, own.inner) * Expr(weight);
@@ -213,40 +221,14 @@ class GpuLowering : public Lowering {
       std::copy_if(axis.begin(), axis.end(), std::back_inserter(out), is_spread);
     return out;
   }
-  // The digits that belong to the block's threads, or to the cluster's blocks, sorted by stride.
-  static std::vector<Digit> numbered(const std::vector<Digit>& digits, bool block) {
-    std::vector<Digit> out;
-    std::copy_if(digits.begin(), digits.end(), std::back_inserter(out),
-                 [&](const Digit& digit) { return of_block(digit) == block; });
-    std::sort(out.begin(), out.end(),
-              [](const Digit& a, const Digit& b) { return number_stride(a) < number_stride(b); });
-    return out;
-  }
-
   // D5: of all threads that hold an element, only one stores it.
-  Condition single_store(const ValueType& tile) const override {
+  Condition single_store(ValueId tile) const override { return single_store(tile_[tile].type); }
+  Condition single_store(const ValueType& tile) const {
     const std::vector<Digit> used = spread_digits(tile);
-    Condition out = first_of(used, false);
+    Condition out = first_of(used);
     if (cluster_ == 1) return out;
-    const Condition block = first_of(used, true);
+    const Condition block = first_of(used, block_);
     out.insert(out.end(), block.begin(), block.end());
-    return out;
-  }
-
-  // The condition that a thread (or block) is the first of those that agree in the digits `used`:
-  // all of its other digits are 0.
-  Condition first_of(const std::vector<Digit>& used, bool block) const {
-    Condition out;
-    int64_t next = 1;  // the stride of the first digit not visited yet
-    const auto skip_to = [&](int64_t stride) {
-      if (stride > next)
-        out.push_back({number_value(block, next, stride / next), IndexComparison::Kind::Eq, 0});
-    };
-    for (const Digit& digit : numbered(used, block)) {
-      skip_to(number_stride(digit));
-      next = number_stride(digit) * digit.extent;
-    }
-    skip_to(block ? cluster_ : threads_);
     return out;
   }
 
@@ -266,162 +248,82 @@ class GpuLowering : public Lowering {
     return memory.space != MemorySpace::Parameter || memory.mode != Mode::In;
   }
 
-  // The slots of a memory that were accessed since the last barrier; nullopt means any slot.
-  using Slots = std::vector<std::optional<Expr>>;
-  struct Pending {
-    Slots stored, loaded;
-    void add(const Pending& more) {
-      for (const auto& slot : more.stored) insert(stored, slot);
-      for (const auto& slot : more.loaded) insert(loaded, slot);
-    }
-    static void insert(Slots& slots, const std::optional<Expr>& slot) {
-      if (std::find(slots.begin(), slots.end(), slot) == slots.end()) slots.push_back(slot);
-    }
-    static Pending everything() { return {{std::nullopt}, {std::nullopt}}; }
-  };
-  static bool may_meet(const std::optional<Expr>& a, const std::optional<Expr>& b) {
-    if (!a || !b) return true;
-    if (a->kind() == Expr::Kind::Mod && b->kind() == Expr::Kind::Mod &&
-        a->operands()[1] == b->operands()[1]) {
-      const auto apart = mod(a->operands()[0] - b->operands()[0], a->operands()[1]).as_constant();
-      if (apart.value_or(0) != 0) return false;
-    }
-    const Expr difference = *a - *b;
-    return difference.range().contains(0) && !mod(difference, 2).is_constant(1);
+  std::optional<Access> shared_access(MemoryId tile, const std::vector<Expr>& at,
+                                      bool store) const override {
+    const MemoryId memory = memories_[tile.index];
+    if (!memory || !passes_values(tile_[tile]) || is_private(memory)) return std::nullopt;
+    return Access{memory, store, uniform_slot(at)};
   }
-  static bool may_meet(const Slots& slots, const std::optional<Expr>& slot) {
-    return std::any_of(slots.begin(), slots.end(),
-                       [&](const auto& touched) { return may_meet(touched, slot); });
-  }
-
   // D16: inserts the waits and barriers that an access needs. A buffer needs none if each of its
   // elements is accessed by one thread only.
-  void before_access(MemoryId memory, bool store, const std::optional<Expr>& slot) override {
-    if (!passes_values(kernel_[memory]) || is_private(memory)) return;
-    land(memory, slot);
-    wait_for_threads(memory, store, slot);
-    Pending& now = pending_[memory];
-    Pending::insert(store ? now.stored : now.loaded, slot);
+  void before_access(MemoryId memory, bool store, const Slot& slot) override {
+    if (passes_values(kernel_[memory]) && !is_private(memory)) wait_for({memory, store, slot});
   }
-  void wait_for_threads(MemoryId memory, bool store, const std::optional<Expr>& slot) {
-    // A memory that a loop declares was accessed by the previous turn.
-    if (seen_.insert(memory).second && !loops_.empty()) pending_[memory] = Pending::everything();
-    const Pending& before = pending_[memory];
-    if (may_meet(before.stored, slot) || (store && may_meet(before.loaded, slot))) {
-      if (cluster_ > 1 && kernel_[memory].space != MemorySpace::Shared)
-        cluster_barrier();
-      else
-        barrier();
-    }
+  void wait_for(const Access& access) override {
+    land(access.memory, access.slot);
+    wait_for_threads(access);
+    accesses_.note(access);
+  }
+  void wait_for_threads(const Access& access) {
+    if (!accesses_.needs_barrier(access)) return;
+    if (cluster_ > 1 && kernel_[access.memory].space != MemorySpace::Shared)
+      cluster_barrier();
+    else
+      barrier();
   }
 
   // A place to which asynchronous copies may still write. A thread waits for its groups of copies
   // in the order in which it started them. A barrier then makes them visible to the other threads.
   struct Copied {
     MemoryId memory;  // a memory of the tile program
-    std::optional<Expr> slot;
+    Slot slot;
     friend bool operator==(const Copied&, const Copied&) = default;
   };
   using Group = std::vector<Copied>;
 
-  // A loop whose body is being lowered.
+  // The copies of a loop whose body is being lowered.
   struct Turns {
-    std::set<std::string> symbols;        // symbols that differ between turns
-    std::map<MemoryId, Pending> skipped;  // what is pending if no turn runs
-    std::optional<size_t> copies = {};    // the greatest number of groups under way between turns
-    Group targets = {};                   // where these copies write
+    std::set<std::string> symbols;      // symbols that differ between turns
+    std::optional<size_t> copies = {};  // the greatest number of groups under way between turns
+    Group targets = {};                 // where these copies write
   };
 
-  // The accesses of a turn are still pending when the next turn begins. If the loop loads what was
-  // stored before it, one barrier in front of it suffices.
-  void enter_loop(const ForOp& loop) override {
-    Turns turns{{loop.symbol}, {}};
-    for_each_statement(*loop.body, [&](const Statement& s) {
-      if (const auto* let = s.as<LetOp>()) turns.symbols.insert(let->symbol);
-      if (const auto* inner = s.as<ForOp>()) turns.symbols.insert(inner->symbol);
-    });
-    std::map<MemoryId, Pending> turn;
-    for_each_statement(*loop.body, [&](const Statement& s) {
-      if (const auto* load = s.as<LoadOp>())
-        note_access(load->memory, load->at, turns,
-                    [&](MemoryId memory, const std::optional<Expr>& slot) {
-                      Pending::insert(turn[memory].loaded, slot);
-                    });
-      if (const auto* store = s.as<StoreOp>())
-        note_access(store->memory, store->at, turns,
-                    [&](MemoryId memory, const std::optional<Expr>& slot) {
-                      Pending::insert(turn[memory].stored, slot);
-                    });
-    });
-    for (const auto& [memory, done] : turn) {
-      const Slots& stored = pending_[memory].stored;
-      const bool waits = std::any_of(done.loaded.begin(), done.loaded.end(),
-                                     [&](const auto& slot) { return may_meet(stored, slot); });
-      if (waits && done.stored.empty()) barrier();
-    }
+  void enter_turns(const ForOp& loop, const std::vector<Access>& turn) override {
+    Turns turns{symbols_of_turns(loop)};
     enter_copies(loop, turns);
     if (!turns.copies)
-      for (const auto& [memory, done] : turn)
-        for (const Slots* slots : {&done.loaded, &done.stored})
-          for (const std::optional<Expr>& slot : *slots) land(memory, slot);
-    if (proves_less(loop.low, loop.high) != true) turns.skipped = pending_;
-    for (const auto& [memory, done] : turn) pending_[memory].add(done);
+      for (const Access& access : turn) land(access.memory, access.slot);
     loops_.push_back(std::move(turns));
-  }
-
-  template <class F>
-  void note_access(MemoryId tile_memory, const std::vector<Expr>& at, const Turns& turns,
-                   const F& note) {
-    const MemoryId memory = memories_[tile_memory.index];
-    if (!memory || !passes_values(tile_[tile_memory]) || is_private(memory)) return;
-    seen_.insert(memory);
-    note(memory, within(uniform_slot(at), turns));
-  }
-  // The slot if it is the same in all turns; otherwise nullopt.
-  static std::optional<Expr> within(const std::optional<Expr>& slot, const Turns& turns) {
-    if (!slot) return std::nullopt;
-    const auto names = slot->symbols();
-    const bool differs = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-      return turns.symbols.contains(name);
-    });
-    return differs ? std::nullopt : slot;
   }
 
   void leave_loop() override {
     const Turns turns = std::move(loops_.back());
     loops_.pop_back();
     for (Group& group : under_way_)
-      for (Copied& copied : group) copied.slot = within(copied.slot, turns);
+      for (Copied& copied : group) copied.slot = same_in_turns(copied.slot, turns.symbols);
     // If no turn ran, what was pending before the loop is pending after it.
     while (under_way_.size() < turns.copies.value_or(0))
       under_way_.insert(under_way_.begin(), turns.targets);
-    for (auto& [memory, pending] : pending_)
-      for (Slots* slots : {&pending.stored, &pending.loaded})
-        for (std::optional<Expr>& slot : *slots) slot = within(slot, turns);
-    for (const auto& [memory, before] : turns.skipped) pending_[memory].add(before);
+    ThreadLowering::leave_loop();
   }
 
-  // Both branches of an `if` begin with the same state. What either of them leaves pending is
-  // pending after the `if`.
-  struct Branches {
-    std::map<MemoryId, Pending> before, after;
-    std::vector<Group> under_way;
-  };
-  void enter_branches() override { branches_.push_back({pending_, {}, under_way_}); }
+  void enter_branches() override {
+    branches_.push_back(under_way_);
+    ThreadLowering::enter_branches();
+  }
   void leave_branch() override {
-    for (const auto& [memory, pending] : pending_) branches_.back().after[memory].add(pending);
-    pending_ = branches_.back().before;
-    under_way_ = branches_.back().under_way;
+    under_way_ = branches_.back();
+    ThreadLowering::leave_branch();
   }
   void leave_branches() override {
-    pending_ = std::move(branches_.back().after);
     branches_.pop_back();
+    ThreadLowering::leave_branches();
   }
 
   // --- Asynchronous copies: D29 -----------------------------------------------------------------
 
   // Waits for the copies that may overlap with an access.
-  void land(MemoryId memory, const std::optional<Expr>& slot) {
+  void land(MemoryId memory, const Slot& slot) {
     const auto meets = [&](const Group& group) {
       return std::any_of(group.begin(), group.end(), [&](const Copied& copied) {
         return memories_[copied.memory.index] == memory && may_meet(copied.slot, slot);
@@ -443,7 +345,7 @@ class GpuLowering : public Lowering {
   void end_copies(size_t left = 0) {
     for (size_t i = 0; i + left < under_way_.size(); ++i)
       for (const Copied& copied : under_way_[i])
-        Pending::insert(pending_[memories_[copied.memory.index]].stored, std::nullopt);
+        accesses_.note_stored(memories_[copied.memory.index]);
     wait_for_copies(left);
   }
 
@@ -499,7 +401,7 @@ class GpuLowering : public Lowering {
       const MemoryId target = memories_[store.memory.index];
       const auto slot = uniform_slot(store.at);
       land(target, slot);
-      wait_for_threads(target, /*store=*/true, slot);
+      wait_for_threads({target, true, slot});
       copy(load, store, result_type(region.statements[at]));
       group.push_back({store.memory, slot});
     }
@@ -573,7 +475,7 @@ class GpuLowering : public Lowering {
     const ValueType type = lower_type(tile);
     const auto size = static_cast<int64_t>(size_of(type.dtype));
     const int64_t bytes = type.lanes * size;
-    const Positions map = positions(tile, type);
+    const Positions map = positions(tile);
     const auto in_a_row = [&](MemoryId memory, const std::vector<Expr>& at) {
       const Expr e = offset(memory, at, map);
       return bytes == size || (e - e.substitute("lane", 0) == lane_symbol(type.lanes) &&
@@ -607,7 +509,7 @@ class GpuLowering : public Lowering {
   void copy(const LoadOp& load, const StoreOp& store, const ValueType& tile) {
     const ValueType type = lower_type(tile);
     const int64_t bytes = type.lanes * static_cast<int64_t>(size_of(type.dtype));
-    const Positions map = positions(tile, type);
+    const Positions map = positions(tile);
     Expr read = bytes;
     for (const IndexComparison& c :
          per_vector(ascending(substitute(load.guard.condition, map)), type.lanes)) {
@@ -649,24 +551,19 @@ class GpuLowering : public Lowering {
         if (times == uses_[value.index]) dot_roles_.emplace(value, role);
   }
 
-  static void for_each_statement(const Region& region,
-                                 const std::function<void(const Statement&)>& visit) {
-    for (const Statement& s : region.statements) {
-      visit(s);
-      for (const Region* inner : regions_of(s)) for_each_statement(*inner, visit);
-    }
+  void by_first_thread(const std::function<void()>& then) override {
+    builder_.if_then({{thread_, IndexComparison::Kind::Eq, 0}}, then);
   }
-
-  void barrier() {
-    builder_.barrier(0, threads_);
-    pending_.clear();
+  void barrier() override {
+    builder_.barrier(0, block_threads_);
+    accesses_.clear();
   }
   // A barrier for all threads of the cluster.
   void cluster_barrier() {
     wait_for_cluster();
     builder_.instruction(Instruction::cluster_arrive);
     builder_.instruction(Instruction::cluster_wait);
-    pending_.clear();
+    accesses_.clear();
   }
 
   // Notes the memory that needs no barriers, because every access gives each element to the same
@@ -685,7 +582,7 @@ class GpuLowering : public Lowering {
                              [&](const Expr& e) { return same_for_all(e); });
       int64_t threads = 1;
       for (const Digit& digit : spread_digits(tile)) threads *= digit.extent;
-      own = own && threads == threads_ * cluster_;
+      own = own && threads == block_threads_ * cluster_;
       for (size_t axis = 0; own && axis < tile.rank(); ++axis) {
         const std::string d = "d" + std::to_string(axis);
         const Expr& coordinate = at[lead + axis];
@@ -743,7 +640,7 @@ class GpuLowering : public Lowering {
     });
   }
   bool lies_in_blocks(const ValueType& tile) const {
-    return !numbered(spread_digits(tile), true).empty();
+    return !numbered(spread_digits(tile), block_).empty();
   }
 
   bool is_private(MemoryId memory) const {
@@ -751,9 +648,8 @@ class GpuLowering : public Lowering {
                        [&](MemoryId tile) { return memories_[tile.index] == memory; });
   }
 
-  // A place through which values pass between threads. Each exchange has its own; only the turns of
-  // a loop share one.
-  MemoryId exchange(DType dtype, int64_t count) {
+  // Each exchange has its own place; only the turns of a loop share one.
+  Exchange exchange(DType dtype, int64_t count) override {
     Memory memory{.name = "exchange",
                   .space = MemorySpace::Local,
                   .mode = Mode::InOut,
@@ -762,9 +658,8 @@ class GpuLowering : public Lowering {
     place_buffer(memory, count * static_cast<int64_t>(size_of(dtype)));
     const MemoryId id = builder_.add_memory(std::move(memory));
     builder_.append(BufferOp{id}, {});
-    return id;
+    return {id};
   }
-
   // --- Reductions: D6 ---------------------------------------------------------------------------
 
   // The tile type with an axis folded.
@@ -784,14 +679,7 @@ class GpuLowering : public Lowering {
       others.insert(others.end(), own.spread.begin(), own.spread.end());
       for (const Digit& digit : own.spread) {
         others.erase(std::find(others.begin(), others.end(), digit));
-        if (digit.resource != Resource::Lane) {
-          const ValueOperand all = gathered(value, digit, others, s);
-          const auto last = static_cast<int64_t>(type_of(value).rank());
-          value = dropped(builder_.fold(op.monoid, all, {last}));
-        } else {
-          for (int64_t step = digit.extent / 2; step >= 1; step /= 2)
-            value = row(info(op.monoid).combine, {value, swapped(value, digit.stride * step)});
-        }
+        value = fold_digit(folder(op.monoid), {value}, digit, others, s)[0];
       }
       if (own.lanes > 1) value = fold_lanes(op.monoid, value);
       check_agrees(folded(tile, axis), tile, s);
@@ -818,20 +706,8 @@ class GpuLowering : public Lowering {
                      [](const Digit& a, const Digit& b) { return a.resource > b.resource; });
     for (const Digit& digit : nearest_first) {
       others.erase(std::find(others.begin(), others.end(), digit));
-      if (digit.resource != Resource::Lane) {
-        const ValueOperand all_values = gathered(values, digit, others, s);
-        const ValueOperand all_indices = gathered(indices, digit, others, s);
-        std::tie(values, indices) =
-            arg_fold_array(op.is_max, all_values, all_indices, type_of(values).rank());
-        values = dropped(values);
-        indices = dropped(indices);
-      } else {
-        for (int64_t step = digit.extent / 2; step >= 1; step /= 2) {
-          const int64_t distance = digit.stride * step;
-          std::tie(values, indices) = better(op.is_max, values, indices, swapped(values, distance),
-                                             swapped(indices, distance));
-        }
-      }
+      const Values winners = fold_digit(arg_folder(op.is_max), {values, indices}, digit, others, s);
+      values = winners[0], indices = winners[1];
     }
     define(s.results[0], values);
     define(s.results[1], indices);
@@ -852,10 +728,9 @@ class GpuLowering : public Lowering {
     else if (of_digit && own.spread[0].resource == Resource::Lane)
       define(s.results[0], scan_lanes(op, value, own.spread[0]));
     else if (of_digit)
-      define(s.results[0],
-             scan_warps(op, value, own.spread[0], spread_digits(folded(tile, axis)), s));
+      define(s.results[0], scan_warps(op, value, own.spread[0], spread_digits(folded(tile, axis))));
     else
-      define(s.results[0], scan_shared(op, value, tile));
+      define(s.results[0], scan_through_memory(op, value, op.operand.value));
   }
 
   ValueOperand scan_registers(const TileScanOp& op, const ValueOperand& value, size_t axis) {
@@ -896,8 +771,8 @@ class GpuLowering : public Lowering {
 
   // Every thread scans the values of all warps, and selects its own result.
   ValueOperand scan_warps(const TileScanOp& op, const ValueOperand& value, const Digit& digit,
-                          std::vector<Digit> others, const Statement& s) {
-    const ValueOperand all = gathered(value, digit, others, s);
+                          const std::vector<Digit>& others) {
+    const ValueOperand all = gathered(value, digit, others);
     const ValueType type = type_of(all);
     const size_t last = type.rank() - 1;
     const ValueOperand scanned = scan_array(op, all, last);
@@ -918,101 +793,6 @@ class GpuLowering : public Lowering {
     return out;
   }
 
-  // In each step, all threads store their elements by number and load the elements `shift` before
-  // them.
-  ValueOperand scan_shared(const TileScanOp& op, ValueOperand value, const ValueType& tile) {
-    const MemoryId place = exchange(tile.dtype, tile.count());
-    const ValueType type = type_of(value);
-    const auto axis = static_cast<size_t>(op.axis);
-    const std::vector<int64_t> strides = dense_strides(tile);
-    Expr number;
-    for (size_t i = 0; i < tile.rank(); ++i) number += position(i, tile, type) * Expr(strides[i]);
-    const Expr at = position(axis, tile, type);
-    const auto before = [&](int64_t shift, uint64_t first) {
-      before_access(place, /*store=*/true, {});
-      builder_.append(StoreOp{value,
-                              place,
-                              {number},
-                              lower_guard({}, tile, type, {}, single_store(tile)),
-                              0,
-                              CacheHint::None},
-                      {});
-      before_access(place, /*store=*/false, {});
-      const int64_t distance = op.reverse ? shift : -shift;
-      const IndexComparison there =
-          op.reverse ? IndexComparison{at + shift, IndexComparison::Kind::Lt, tile.extents[axis]}
-                     : IndexComparison{at - shift, IndexComparison::Kind::Ge, 0};
-      return builder_.load(place, {number + Expr(distance * strides[axis])}, type, {{there}, {}},
-                           first);
-    };
-    const uint64_t padding = info(op.monoid).padding(tile.dtype);
-    for (int64_t shift = 1; shift < tile.extents[axis]; shift *= 2)
-      value = row(info(op.monoid).combine, {before(shift, padding), value});
-    return op.exclusive ? before(1, info(op.monoid).identity(tile.dtype)) : value;
-  }
-
-  // The place where values of warps or blocks are exchanged. Element n of thread t, for value v of
-  // the digit, lies at (v*count + n)*threads + t.
-  struct Meeting {
-    int64_t count = 1;    // elements of a thread
-    int64_t threads = 1;  // threads that hold different elements
-    Expr thread;          // the number of this thread among them
-    Expr at(const Expr& value, const Expr& element) const {
-      return (value * Expr(count) + element) * Expr(threads) + thread;
-    }
-    int64_t size(const Digit& digit) const { return digit.extent * count * threads; }
-  };
-  Meeting meeting(const ValueType& type, const std::vector<Digit>& others) const {
-    Meeting out{.count = type.count() * type.lanes};
-    for (const Digit& other : others) {
-      if (of_block(other)) continue;  // each block has its own memory
-      out.thread += digit_value(other) * Expr(out.threads);
-      out.threads *= other.extent;
-    }
-    return out;
-  }
-  // The number of an element in its thread.
-  static Expr element_number(const ValueType& type) {
-    Expr element = type.lanes > 1 ? lane_symbol(type.lanes) : Expr(0);
-    int64_t weight = type.lanes;
-    for (size_t axis = type.rank(); axis-- > 0; weight *= type.extents[axis])
-      if (type.extents[axis] > 1)
-        element += position_symbol('e', axis, type.extents[axis]) * Expr(weight);
-    return element;
-  }
-
-  // The values of all warps or blocks along `digit`, as one more array axis. `others` are the
-  // digits of threads that hold other elements.
-  ValueOperand gathered(const ValueOperand& value, const Digit& digit,
-                        const std::vector<Digit>& others, const Statement& s) {
-    const ValueType type = type_of(value);
-    const Meeting at = meeting(type, others);
-    if (of_block(digit)) return gathered_from_blocks(value, digit, others, at, s);
-    const MemoryId place = exchange(type.dtype, at.size(digit));
-    before_access(place, /*store=*/true, {});
-    std::vector<Digit> storing = others;
-    storing.push_back(digit);
-    builder_.append(StoreOp{value,
-                            place,
-                            {at.at(digit_value(digit), element_number(type))},
-                            Guard{first_of(storing, false), {}},
-                            0,
-                            CacheHint::None},
-                    {});
-    before_access(place, /*store=*/false, {});
-    return load_meeting(place, digit, at, type);
-  }
-
-  ValueOperand load_meeting(MemoryId place, const Digit& digit, const Meeting& at,
-                            const ValueType& type) {
-    ValueType all = type;
-    all.extents.push_back(digit.extent);
-    const Expr value = position_symbol('e', type.rank(), digit.extent);
-    return builder_.append(
-        LoadOp{place, {at.at(value, element_number(type))}, {}, 0, 0, CacheHint::None}, {all},
-        of_block(digit) ? "blocks" : "warps")[0];
-  }
-
   // --- Clusters: D20 ----------------------------------------------------------------------------
 
   // The exchanges between blocks in a phase. Each has its own place and mbarrier, which are made
@@ -1025,55 +805,14 @@ class GpuLowering : public Lowering {
     bool waits_first = false;  // whether that meeting stands in the prologue
   };
 
-  // Every block sends its values to all blocks. These count the bytes that arrive.
-  ValueOperand gathered_from_blocks(const ValueOperand& value, const Digit& digit,
-                                    const std::vector<Digit>& others, const Meeting& at,
-                                    const Statement& s) {
-    const ValueType type = type_of(value);
-    if (needs_word(type.dtype))
-      return from_word(gathered_from_blocks(as_word(value), digit, others, at, s), type.dtype);
-    const int64_t size = at.size(digit);
-    const MemoryId place = add_meeting(type.dtype, size);
+  Meeting begin_meeting(DType dtype, int64_t size, const Statement& s) override {
+    const MemoryId place = add_meeting(dtype, size);
     const Expr met = cluster_exchange_.count++;
-    const MemoryId mbarriers = cluster_exchange_.mbarriers;
     const Expr turn = turn_number(s);
     wait_for_cluster();
     if (!enclosing().empty())
       cluster_barrier();  // then all blocks have read what the previous turn sent
-    builder_.if_then({{thread_, IndexComparison::Kind::Eq, 0}}, [&] {
-      builder_.instruction(
-          Instruction::mbarrier_expect,
-          {Place{mbarriers, met}, Expr(size * static_cast<int64_t>(size_of(type.dtype)))});
-    });
-    const Expr own = digit_value(digit);
-    const ValueOperand elements = builder_.regroup(value, {type.dtype, 1, {at.count}});
-    const auto send_to = [&](const Expr& receiver) {
-      const Expr rank = rank_ + (receiver - own) * Expr(digit.stride);
-      for (int64_t n = 0; n < at.count; ++n) {
-        const ValueId element =
-            builder_.append(GetOp{elements, {n}}, {{type.dtype, 1, {}}}, "sent")[0];
-        builder_.instruction(Instruction::st_async, {Place{place, at.at(own, n), rank}, element,
-                                                     Place{mbarriers, met, rank}});
-      }
-    };
-    // If enough threads side by side hold the same values, each of them sends to one block.
-    const std::vector<Digit> holding = numbered(others, false);
-    const int64_t alike = holding.empty() ? threads_ : thread_stride(holding.front());
-    Condition senders = first_of(others, false);
-    if (alike % digit.extent == 0) {
-      senders[0] = {mod(thread_, alike), IndexComparison::Kind::Lt, digit.extent};
-      builder_.if_then(senders, [&] { send_to(mod(thread_, digit.extent)); });
-    } else {
-      const auto send_to_all = [&] {
-        for (int64_t receiver = 0; receiver < digit.extent; ++receiver) send_to(receiver);
-      };
-      if (senders.empty())
-        send_to_all();
-      else
-        builder_.if_then(senders, send_to_all);
-    }
-    builder_.instruction(Instruction::mbarrier_wait, {Place{mbarriers, met}, mod(turn, 2)});
-    return load_meeting(place, digit, at, type);
+    return {{place}, cluster_exchange_.mbarriers, met, mod(turn, 2)};
   }
 
   // How many times the statement has run before in this phase.
@@ -1124,7 +863,7 @@ class GpuLowering : public Lowering {
     kernel_.memories[id.index].shape = {cluster_exchange_.count};
     kernel_.memories[id.index].scratch_offset = shared_;
     claim_shared(cluster_exchange_.count * 8);
-    builder_.if_then({{thread_, IndexComparison::Kind::Eq, 0}}, [&] {
+    by_first_thread([&] {
       for (int64_t n = 0; n < cluster_exchange_.count; ++n)
         builder_.instruction(Instruction::mbarrier_init, {Place{id, n}, Expr(1)});
       builder_.instruction(Instruction::fence_mbarrier_init);
@@ -1143,13 +882,6 @@ class GpuLowering : public Lowering {
                            std::make_move_iterator(prologue.statements.end()));
   }
 
-  // The value without its last array axis, which has extent 1.
-  ValueOperand dropped(const ValueOperand& value) {
-    ValueType type = type_of(value);
-    type.extents.pop_back();
-    return builder_.view(ViewKind::Reshape, value, type);
-  }
-
   // --- Views ------------------------------------------------------------------------------------
 
   // A digit of the flattened tile. Neighbouring digits that continue each other are joined.
@@ -1164,8 +896,7 @@ class GpuLowering : public Lowering {
     for (const std::vector<Digit>& axis : layout(tile).axes) {
       for (const Digit& digit : axis) {
         const bool spread = is_spread(digit);
-        const FlatDigit next{spread, of_block(digit), spread ? number_stride(digit) : 0,
-                             digit.extent};
+        const FlatDigit next{spread, of_block(digit), spread ? stride_of(digit) : 0, digit.extent};
         const bool joins = !out.empty() && out.back().spread == spread &&
                            out.back().block == next.block &&
                            (!spread || out.back().stride == next.stride * next.extent);
@@ -1180,7 +911,8 @@ class GpuLowering : public Lowering {
     return out;
   }
 
-  bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const override {
+  bool renames(const ViewOp& op, ValueId source, ValueId result) const override {
+    const ValueType &from = tile_[source].type, &to = tile_[result].type;
     if (op.kind == ViewKind::Slice && slices_registers(op, from, to)) return true;
     if (op.kind == ViewKind::Reshape && flattened(from) == flattened(to) &&
         lower_type(from).lanes == lower_type(to).lanes)
@@ -1441,93 +1173,58 @@ class GpuLowering : public Lowering {
 
   // --- Tickets: D26 -----------------------------------------------------------------------------
 
-  void lower_await() override { await_predecessors(); }
-
   // Elements that a thread has behind one another along an axis are loaded as vectors. Lanes do
   // this along the last axis. If that has one element, it is done here along the axis before it.
-  ValueOperand lower_load(LoadOp load, MemoryId memory, const ValueType& type,
-                          const Statement& s) override {
-    size_t axis = type.rank();
-    while (axis > 0 && type.extents[axis - 1] == 1) --axis;
-    if (type.lanes == 1 && axis > 0 && !load.guard.mask) {
-      const std::string symbol = "e" + std::to_string(--axis);
-      const int64_t extent = type.extents[axis];
-      const auto size = static_cast<int64_t>(size_of(type.dtype));
-      for (int64_t lanes = in_a_row(load, symbol) ? 16 / size : 1; lanes > 1; lanes /= 2) {
-        if (extent % lanes != 0) continue;
-        const auto width = static_cast<int32_t>(lanes);
-        const Expr vector =
-            extent > lanes ? position_symbol('e', axis, extent / lanes) * lanes : Expr(0);
-        const Expr at = load.at[0].substitute(symbol, vector + lane_symbol(width));
-        load.align = alignment(memory, at);
-        if (load.align < lanes * size) continue;
-        load.at = {at};
-        ValueType vectors = type;
-        vectors.lanes = width;
-        vectors.extents[axis] /= lanes;
-        return builder_.regroup(emit(std::move(load), vectors, s), type);
-      }
-      load.align = alignment(memory, load.at[0]);
+  Form load_form(const LoadOp& op, ValueId tile) const override {
+    Form out = form(tile);
+    size_t axis = out.type.rank();
+    while (axis > 0 && out.type.extents[axis - 1] == 1) --axis;
+    if (out.type.lanes > 1 || axis == 0 || op.guard.mask) return out;
+    const std::string symbol = "e" + std::to_string(--axis);
+    const int64_t extent = out.type.extents[axis];
+    const auto size = static_cast<int64_t>(size_of(out.type.dtype));
+    const Expr at = offset(op.memory, op.at, out.positions);
+    if (!in_a_row(at, substitute(op.guard.condition, out.positions), symbol)) return out;
+    for (int64_t lanes = 16 / size; lanes > 1; lanes /= 2) {
+      if (extent % lanes != 0) continue;
+      const auto width = static_cast<int32_t>(lanes);
+      const Expr vector =
+          extent > lanes ? position_symbol('e', axis, extent / lanes) * lanes : Expr(0);
+      const Expr element = vector + lane_symbol(width);
+      if (alignment(op.memory, at.substitute(symbol, element)) < lanes * size) continue;
+      for (auto& [name, position] : out.positions)
+        if (is_position_symbol(name, 'd')) position = position.substitute(symbol, element);
+      out.type.lanes = width;
+      out.type.extents[axis] /= lanes;
+      return out;
     }
-    return emit(std::move(load), type, s);
+    return out;
   }
   // Whether elements along a register axis are neighbours in memory, and all or none are loaded.
-  static bool in_a_row(const LoadOp& load, const std::string& symbol) {
+  static bool in_a_row(const Expr& at, const Condition& guard, const std::string& symbol) {
     const auto gathers = [](const std::string& name) { return name[0] == '%'; };
     const auto divides = [&](const IndexComparison& c) {
       return c.left.uses(symbol) || c.right.uses(symbol);
     };
-    const auto step = load.at[0].coefficient_of(symbol);
-    return step && step->is_constant(1) && std::ranges::none_of(load.at[0].symbols(), gathers) &&
-           std::ranges::none_of(load.guard.condition, divides);
+    const auto step = at.coefficient_of(symbol);
+    return step && step->is_constant(1) && std::ranges::none_of(at.symbols(), gathers) &&
+           std::ranges::none_of(guard, divides);
+  }
+  void define_in_form(ValueId tile, const ValueOperand& value, const Form& form) override {
+    const ValueType type = array_type(tile);
+    define(tile, form.type == type ? value : ValueOperand(builder_.regroup(value, type)));
   }
 
-  void lower_ticket(const TicketOp& op, const Statement& s) override {
-    if (cluster_ > 1) not_lowered("a ticket in a kernel with clusters", s);
-    const MemoryId counter = memories_[op.memory.index];
-    const Expr at = offset(op.memory, op.at, renamed_);
-    const MemoryId result = exchange(DType::Bool, 1);
-    const ValueType i32{DType::I32, 1, {}};
-    barrier();
-    IfOp first;
-    first.condition = {{thread_, IndexComparison::Kind::Eq, 0}};
-    Region then;
-    builder_.enter(then);
-    const ValueId one = builder_.constant(i32, 1);
-    const ValueId before =
-        builder_.append(AtomicOp{false, counter, at, one, true}, {i32}, "arrived")[0];
-    const ValueId count = builder_.iota(uniform(op.count) - 1, i32);
-    const ValueId last = builder_.row(ElementwiseOp::eq, {before, count});
-    builder_.store(last, result, {0});
-    IfOp reset;
-    reset.flag = last;
-    Region zero;
-    builder_.enter(zero);
-    builder_.store(builder_.constant(i32, 0), counter, {at});
-    builder_.leave();
-    reset.then = std::move(zero);
-    builder_.append(std::move(reset), {});
-    builder_.leave();
-    first.then = std::move(then);
-    builder_.append(std::move(first), {});
-    barrier();
-    define(s.results[0], builder_.load(result, {0}, {DType::Bool, 1, {}}));
-    Pending::insert(pending_[result].loaded, std::nullopt);
-  }
-
-  const int64_t threads_;
+  const int64_t block_threads_;
   const Expr thread_;
   const int64_t cluster_;  // blocks of an instance
-  Expr rank_;              // the block's number in its cluster
   ClusterExchange cluster_exchange_;
   mutable std::map<std::vector<int64_t>, Layout> layouts_;  // by extents of tiles
   int64_t shared_ = 0;
-  std::map<MemoryId, Pending> pending_;
-  std::set<std::string> scalars_;  // scalars of the tile program, as "%name"
-  std::vector<MemoryId> private_;  // memory of the tile program that needs no barriers
-  std::set<MemoryId> seen_;        // shared objects that were accessed
-  std::vector<Turns> loops_;       // the innermost last
-  std::vector<Branches> branches_;
+  std::set<std::string> scalars_;             // scalars of the tile program, as "%name"
+  std::vector<MemoryId> private_;             // memory of the tile program that needs no barriers
+  std::vector<Turns> loops_;                  // the innermost last
+  std::vector<std::vector<Group>> branches_;  // what was under way before the branches around
   std::vector<Group> under_way_;              // groups of copies, the oldest first
   std::map<const Statement*, bool> decided_;  // whether the load begins an asynchronous copy
   std::vector<int64_t> uses_;                 // how often each value of the phase is used
