@@ -46,6 +46,11 @@ class Writer {
     if (operands[i].registers == 0) return std::to_string(operands[i].constant.value_or(0));
     return hole(inputs_[i][r]);
   }
+  /// "[a + 16]"
+  std::string address(size_t i) const {
+    const int64_t behind = operands[i].behind;
+    return behind == 0 ? "[" + in(i) + "]" : fmt::format("[{}+{}]", in(i), behind);
+  }
   /// "{a, b, c}"
   std::string list(size_t i) const { return "{" + join(inputs_[i], ", ", hole) + "}"; }
   std::string result_list() const { return "{" + join(results_, ", ", hole) + "}"; }
@@ -134,38 +139,38 @@ std::string remote_store(Writer& w) {
 
 std::string bulk_load(Writer& w) {
   return fmt::format(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [{}], [{}], {}, [{}];",
-      w.in(0), w.in(1), w.in(2), w.in(3));
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes {}, {}, {}, [{}];",
+      w.address(0), w.address(1), w.in(2), w.in(3));
 }
 
 std::string tensor_load(Writer& w, bool multicast) {
   const size_t rank = w.operands[1].registers - 1;
   const std::string copy = fmt::format(
-      "cp.async.bulk.tensor.{}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{} [{}], "
+      "cp.async.bulk.tensor.{}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{} {}, "
       "{}, [{}]",
-      rank, multicast ? ".multicast::cluster" : "", w.in(0), w.map(1), w.in(2));
+      rank, multicast ? ".multicast::cluster" : "", w.address(0), w.map(1), w.in(2));
   if (!multicast) return copy + ";";
   return fmt::format("{{ .reg .b16 mask; cvt.u16.u32 mask, {}; {}, mask; }}", w.in(3), copy);
 }
 
 std::string tensor_store(Writer& w) {
-  return fmt::format("cp.async.bulk.tensor.{}d.global.shared::cta.tile.bulk_group {}, [{}];",
-                     w.operands[0].registers - 1, w.map(0), w.in(1));
+  return fmt::format("cp.async.bulk.tensor.{}d.global.shared::cta.tile.bulk_group {}, {};",
+                     w.operands[0].registers - 1, w.map(0), w.address(1));
 }
 
 std::string copy_async(Writer& w) {
   const int64_t bytes = w.operands[2].constant.value_or(16);
   // Only copies of 16 bytes may bypass the first cache.
-  return fmt::format("cp.async.{}.shared.global [{}], [{}], {}, {};", bytes == 16 ? "cg" : "ca",
-                     w.in(0), w.in(1), bytes, w.in(3));
+  return fmt::format("cp.async.{}.shared.global {}, {}, {}, {};", bytes == 16 ? "cg" : "ca",
+                     w.address(0), w.address(1), bytes, w.in(3));
 }
 
 std::string load_matrix(Writer& w, std::string_view kind) {
-  return fmt::format("ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 {}, [{}];", kind, w.result_list(),
-                     w.in(0));
+  return fmt::format("ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 {}, {};", kind, w.result_list(),
+                     w.address(0));
 }
 std::string store_matrix(Writer& w, std::string_view kind) {
-  return fmt::format("stmatrix.sync.aligned.m8n8.x4{}.shared.b16 [{}], {};", kind, w.in(0),
+  return fmt::format("stmatrix.sync.aligned.m8n8.x4{}.shared.b16 {}, {};", kind, w.address(0),
                      w.list(1));
 }
 
@@ -304,6 +309,19 @@ uint32_t descriptor_high(const MatrixLayout& layout) {
                         : layout.swizzle == 32 ? 3
                                                : 0;
   return static_cast<uint32_t>(layout.stride / 16) | mode << 30;
+}
+
+AddressedPlace addressed(char letter, const Place& place, DType dtype) {
+  // The text holds a constant of 32 bits.
+  constexpr int64_t kMost = int64_t{1} << 30;
+  AddressedPlace out{place.at, 0};
+  if ((letter != 'p' && letter != 'P') || place.rank || place.matrix ||
+      place.at.kind() != Expr::Kind::Sum)
+    return out;
+  const auto constant = place.at.operands().back().as_constant();
+  const int64_t size = static_cast<int64_t>(size_of(dtype));
+  if (!constant || *constant > kMost / size || *constant < -kMost / size) return out;
+  return {place.at - Expr(*constant), *constant * size};
 }
 
 AsmText asm_text(const InstructionOp& op, const std::vector<AsmOperand>& operands,

@@ -4,7 +4,8 @@
 // A generator turns the operands of an instruction into registers, operand by operand:
 //   i      one register of 32 bits
 //   #      no register; the operand is a part of the text
-//   p q    the address in shared memory, 32 bits; then the rank, if a block is named
+//   p q    the address in shared memory, 32 bits; then the rank, if a block is named. The constant
+//          part of a `p` or `P` without a rank is a part of the text
 //   m n    the same as p, of an mbarrier
 //   P      the address in device memory, 64 bits
 //   t      the address of the map, 64 bits, then the coordinates, outermost first, 32 bits each
@@ -38,9 +39,18 @@ struct AsmOperand {
   size_t registers = 0;
   char letter = 'r';                ///< the register class of a value's registers
   bool has_rank = false;            ///< the last register is a block's rank
+  int64_t behind = 0;               ///< the place is so many bytes behind the address
   std::optional<int64_t> constant;  ///< of '#', and of 'i' where it is known
   std::optional<MatrixLayout> matrix;
 };
+
+/// A place in memory whose address an instruction takes, without its constant part, and that part
+/// in bytes. Places that differ by constants share one address, and the instruction adds the rest.
+struct AddressedPlace {
+  Expr at;
+  int64_t behind = 0;
+};
+AddressedPlace addressed(char letter, const Place& place, DType dtype);
 
 /// `results` holds the number of registers and the letter of each result.
 AsmText asm_text(const InstructionOp& op, const std::vector<AsmOperand>& operands,

@@ -609,13 +609,19 @@ class Search {
   }
 
   // Whether some result of the kernel is needed by a collective before all that the kernel reads is
-  // there.
+  // there, or by another kernel although it comes from fewer collectives than the others. Such a
+  // result may be what all updates read, which then wait for one of the last collectives.
   bool delays_collective(const Fusion& fusion) const {
     if (exchanges_.empty()) return false;
     uint32_t most = 0;
     for (const NodeId input : fusion.inputs) most = std::max(most, exchanges_[input.index]);
-    return std::ranges::any_of(fusion.outputs,
-                               [&](NodeId output) { return needed_at_[output.index] < most; });
+    return std::ranges::any_of(fusion.outputs, [&](NodeId output) {
+      if (needed_at_[output.index] < most) return true;
+      return exchanges_[output.index] < most &&
+             std::ranges::any_of(kernels_.readers(output), [&](NodeId reader) {
+               return !std::ranges::binary_search(fusion.nodes, reader);
+             });
+    });
   }
   void note_exchanges() {
     if (graph_.mesh_axes().empty()) return;

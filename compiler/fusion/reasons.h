@@ -62,7 +62,8 @@ inline constexpr Code kCost{
     "The fused kernel is estimated to be slower than the two kernels apart."};
 inline constexpr Code kDelaysCollective{
     "delays-collective", ErrorKind::Unsupported,
-    "As one kernel, the two would make a collective wait for another one that it does not need."};
+    "As one kernel, the two would make a collective, or what reads the other results, wait for a "
+    "collective that it does not need."};
 inline constexpr Code kNotAsked{"not-asked", ErrorKind::Unsupported,
                                 "Fusion is switched off for this compilation."};
 // Edges that are not between kernels.

@@ -586,6 +586,11 @@ void TreeEmitter::stream(const Loop& loop) {
                 .by_axis = !tree_.roles && !loop.down && loop.ring == 0,
                 .carried = {}};
   for (size_t i = 1; i < loop.levels.size(); ++i) stream.turns *= turns_of(loop, i);
+  if (ring_ && ring_->ahead.dot) {  // all steps of a slot, which is 0 beyond the end
+    for (int64_t i = 0; i < ring_->ahead.steps; ++i)
+      turn(stream, stream.by_axis ? stream.low + length * i : Expr(i));
+    return;
+  }
   // If the loop makes or reads parts of a value that is kept around it, its turns are counted from
   // the beginning of that value's part.
   const bool parts = stream.by_axis && axes_[axis].turn > 0 && loop.parts.empty() && !loop.bounds &&
@@ -828,11 +833,11 @@ void TreeEmitter::turns_in_one(const Stream& stream, const Expr& first, const Ex
     return end_turn(stream.loop, first, started);
   }
   std::vector<ValueOperand> initial;
-  for (const ValueId* state : carried(stream.carried)) initial.emplace_back(*state);
+  for (const ValueId* state : carried(stream)) initial.emplace_back(*state);
   const auto results = builder_.for_loop(
       turn_name(stream.loop.levels[0].axis), first, last, step, initial,
       [&](const Expr& index, const std::vector<ValueId>& values) {
-        const auto states = carried(stream.carried);
+        const auto states = carried(stream);
         for (size_t i = 0; i < states.size(); ++i) *states[i] = values[i];
         for (const LoopTask* task : stream.carried) flying_.erase(task->target);
         turn(stream, index);
@@ -842,7 +847,7 @@ void TreeEmitter::turns_in_one(const Stream& stream, const Expr& first, const Ex
         return yields;
       },
       stream.loop.unroll > 0 ? stream.loop.unroll : 1);
-  const auto states = carried(stream.carried);
+  const auto states = carried(stream);
   for (size_t i = 0; i < states.size(); ++i) *states[i] = results[i];
 }
 
@@ -930,12 +935,14 @@ std::vector<const LoopTask*> TreeEmitter::states_of(const Loop& loop) const {
 }
 
 // The values that a loop carries for these tasks.
-std::vector<ValueId*> TreeEmitter::carried(const std::vector<const LoopTask*>& tasks) {
+std::vector<ValueId*> TreeEmitter::carried(const Stream& stream) {
   std::vector<ValueId*> out;
-  for (const LoopTask* task : tasks) {
+  for (const LoopTask* task : stream.carried) {
     out.push_back(&states_.at(task->target));
     if (task->kind == LoopTask::Kind::Arg) out.push_back(&numbers_.at(task->target));
   }
+  if (ring_ && ring_->ahead.turns == &stream.loop)
+    for (ValueId& factor : ring_->ahead.next) out.push_back(&factor);
   return out;
 }
 

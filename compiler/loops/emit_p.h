@@ -17,6 +17,7 @@
 // broadcast to each other. A dimension that was folded remains, with extent 1.
 #pragma once
 
+#include <array>
 #include <map>
 #include <set>
 #include <span>
@@ -179,7 +180,7 @@ class TreeEmitter {
                const std::function<void()>& body);
   Expr item() const;
   std::vector<const LoopTask*> states_of(const Loop& loop) const;
-  std::vector<ValueId*> carried(const std::vector<const LoopTask*>& tasks);
+  std::vector<ValueId*> carried(const Stream& stream);
   bool read_in(std::span<const LoopItem> items, size_t value) const;
   void begin_state(const LoopTask& task, const Loop& loop);
   ValueId nothing_combined(const LoopTask& task);
@@ -341,6 +342,16 @@ class TreeEmitter {
     std::vector<const LoopTask*> tasks = {};
     std::function<void()> after_step = nullptr;  // copies for a later turn, due in `scope`
     uint64_t scope = 0;
+    /// The dot whose factors are loaded one step before they are multiplied, if there is one. The
+    /// loop carries the factors of the first step from turn to turn.
+    struct Ahead {
+      const LoopTask* dot = nullptr;
+      const Loop* turns = nullptr;
+      int64_t steps = 0;                 // of a turn
+      Expr turn = 0;                     // the present one
+      int64_t step = 0;                  // the present one
+      std::array<ValueId, 2> next = {};  // the factors of the step that comes next
+    } ahead = {};
   };
   /// The indices of a summed axis that the present dot takes one after the other in one turn. A
   /// factor's elements for all of them are loaded at once.
@@ -366,6 +377,11 @@ class TreeEmitter {
   void put(const Stream& stream, const Ring& ring, const Expr& number,
            const std::vector<ValueId>& values);
   void copy(const Stream& stream, const Ring& ring, const Expr& number);
+  Ring::Ahead dot_ahead(const Stream& stream, const Ring& ring) const;
+  void load_ahead(Ring& ring, const Expr& turn, int64_t step);
+  std::array<ValueId, 2> take_ahead();
+  uint32_t result_along(const LoopTask& task, size_t axis) const;
+  ValueId matrix_factor(const LoopTask& task, size_t d, int64_t first, int64_t count);
   void multiply_matrices(const LoopTask& task);
   bool makes_of_registers(const LoopTask& task, uint32_t result, size_t summed) const;
   std::set<size_t> axes_of_result(const LoopTask& task, size_t factor) const;

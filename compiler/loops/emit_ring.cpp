@@ -135,6 +135,9 @@ void TreeEmitter::ring(const Stream& stream) {
     put(stream, ring, n, fetch(stream, ring, n));
     copy(stream, ring, n);
   }
+  ring.ahead = dot_ahead(stream, ring);
+  if (ring.ahead.dot)
+    in_turn(stream.loop.levels[0], stream.low, /*shared=*/false, [&] { load_ahead(ring, 0, 0); });
   Ring* around = std::exchange(ring_, &ring);
   // First come the turns in which a condition is not decided, and then those in which it holds.
   Expr cut = 0;
@@ -176,6 +179,8 @@ void TreeEmitter::ring_turn(const Stream& stream, const Expr& index) {
     const auto& axes = tree_.values[task->target].axes;
     for (size_t i = 0; i < axes.size(); ++i) chip.begin[i] = axes_[axes[i]].begin;
   }
+  ring.ahead.turn = index;
+  ring.ahead.step = 0;
   if (ring.rest) axes_[axis].end = stream.high;
   const size_t decided = ring.decided = decided_.size();
   if (!ring.rest && (ring.exact || !ring.matrices))
@@ -273,6 +278,104 @@ void TreeEmitter::copy(const Stream& stream, const Ring& ring, const Expr& numbe
 
 // --- Dots of what slots hold --------------------------------------------------------------------
 
+// The dot whose factors are loaded one step ahead, while matrix units multiply those of the step
+// before. It is the only task of the turns besides those that fill slots, it takes its 16-bit
+// factors from slots as they are, and the slot of the next turn is full before the last step of
+// this one.
+TreeEmitter::Ring::Ahead TreeEmitter::dot_ahead(const Stream& stream, const Ring& ring) const {
+  constexpr int64_t kLeastSlots = 3;
+  if (!ring.matrices || ring.slots < kLeastSlots || stream.loop.partial > 0) return {};
+  const Loop* steps = nullptr;
+  for (const LoopItem& item : stream.loop.body) {
+    const auto* task = std::get_if<LoopTask>(&item);
+    if (task && is_made_ahead(tree_, *task)) continue;
+    if (task || steps) return {};
+    steps = &*std::get<Box<Loop>>(item);
+  }
+  const auto [summed, length] = stream.loop.levels[0];
+  if (!steps || steps->body.size() != 1 || steps->levels.size() != 1 || steps->bounds) return {};
+  const auto* dot = std::get_if<LoopTask>(&steps->body[0]);
+  if (!dot || dot->unit != Unit::Mma || !is_half(warp_dot_dtype(*dot)) ||
+      dot->over.back() != summed)
+    return {};
+  const int64_t depth = warp_dot_depth(*dot);
+  if (steps->levels[0].axis != summed || steps->levels[0].turn != depth || length % depth != 0)
+    return {};
+  // Behind the last turn of a chunk stands what belongs to the next one.
+  const bool ends = !stream.loop.bounds || (stream.low.is_multiple_of(length) &&
+                                            bounds_of(stream.loop).second.is_multiple_of(length));
+  if (!ends || axes_[summed].end || axes_[summed].turn % length != 0) return {};
+  const auto in_slot = [&](uint32_t result) {
+    const LoopStep& s = dot->body.steps[result];
+    return s.kind == LoopStep::Kind::Read && contains(tree_.values[s.source].axes, summed) &&
+           std::ranges::any_of(ring.tasks,
+                               [&](const LoopTask* task) { return task->target == s.source; });
+  };
+  if (!std::ranges::all_of(dot->body.results, in_slot)) return {};
+  return {.dot = dot, .turns = &stream.loop, .steps = length / depth};
+}
+
+// Loads the factors of a step. Steps beyond the end of the turn are those of the next turn.
+void TreeEmitter::load_ahead(Ring& ring, const Expr& turn, int64_t step) {
+  Ring::Ahead& ahead = ring.ahead;
+  const LoopTask& dot = *ahead.dot;
+  const size_t summed = dot.over.back();
+  const int64_t depth = warp_dot_depth(dot);
+  Expr begin;
+  const auto enter = [&](const Expr& slot) {
+    for (const uint32_t result : dot.body.results) {
+      const size_t value = dot.body.steps[result].source;
+      OnChip& chip = chips_.at(value);
+      chip.slot = mod(slot, ring.slots);
+      const auto& axes = tree_.values[value].axes;
+      begin = chip.begin[static_cast<size_t>(std::ranges::find(axes, summed) - axes.begin())];
+    }
+  };
+  enter(turn + step / ahead.steps);
+  in_turn({summed, depth}, begin + step % ahead.steps * depth, /*shared=*/false, [&] {
+    forget();
+    for (const size_t d : {0, 1}) ahead.next[d] = matrix_factor(dot, d, 0, depth);
+    forget();
+  });
+  enter(turn);
+}
+
+// The factors of the present step. Those of the step after it are loaded, and then copies into the
+// slot that is free may begin.
+std::array<ValueId, 2> TreeEmitter::take_ahead() {
+  const auto factors = ring_->ahead.next;
+  load_ahead(*ring_, ring_->ahead.turn, ++ring_->ahead.step);
+  after_step();
+  return factors;
+}
+
+// The factor of a dot that varies along an axis of the sums.
+uint32_t TreeEmitter::result_along(const LoopTask& task, size_t axis) const {
+  return task.body.results[axes_of_result(task, 0).contains(axis) ? 0 : 1];
+}
+
+// The factor along dimension d of the sums of a dot on the matrix units of warps, for `count`
+// summed indices from `first` on.
+ValueId TreeEmitter::matrix_factor(const LoopTask& task, size_t d, int64_t first, int64_t count) {
+  const TaskTile own = tile_of(tree_.values[task.target].axes, axes_);
+  const size_t summed = task.over.back();
+  TaskTile tile = tile_of({}, axes_);
+  tile.dims = d == 0 ? std::vector{own.dims[0], summed} : std::vector{summed, own.dims[1]};
+  tile.index[name_of(summed)] += Expr(first);
+  for (size_t k = 0; k < 2; ++k) {
+    const int64_t extent = k == d ? own.extents[d] : count;
+    tile.extents.push_back(extent);
+    tile.digits.push_back({.extent = extent});
+    tile.index[name_of(tile.dims[k])] += position_symbol('d', k, extent);
+  }
+  const uint32_t step = result_along(task, own.dims[d]);
+  const DType dtype = warp_dot_dtype(task);
+  const ValueOperand operand =
+      converted(body(task.body, step, tile), task.body.steps[step].dtype, dtype);
+  const ValueId whole = full(operand, tile, dtype);
+  return is_zero_beyond(task, step) ? whole : without_tail(whole, task.over, tile, 0);
+}
+
 // A dot on the matrix units of warps, as many summed indices at once as an instruction takes. A
 // factor that is made of tiles in registers is a tile of sums, of which each instruction takes a
 // part; it lies in the threads in which it is needed.
@@ -313,25 +416,9 @@ void TreeEmitter::multiply_matrices(const LoopTask& task) {
     renumber_registers(rows);
     note_layout(rows);
   }
-  const auto result_of = [&](size_t d) {
-    return task.body.results[axes_of_result(task, 0).contains(own.dims[d]) ? 0 : 1];
-  };
-  // A factor along dimension d of the sums, for all summed indices from `first` on.
+  const auto result_of = [&](size_t d) { return result_along(task, own.dims[d]); };
   const auto factor = [&](size_t d, int64_t first, int64_t count) {
-    TaskTile tile = tile_of({}, axes_);
-    tile.dims = d == 0 ? std::vector{own.dims[0], summed} : std::vector{summed, own.dims[1]};
-    tile.index[name_of(summed)] += Expr(first);
-    for (size_t k = 0; k < 2; ++k) {
-      const int64_t extent = k == d ? own.extents[d] : count;
-      tile.extents.push_back(extent);
-      tile.digits.push_back({.extent = extent});
-      tile.index[name_of(tile.dims[k])] += position_symbol('d', k, extent);
-    }
-    const uint32_t step = result_of(d);
-    const ValueOperand operand =
-        converted(body(task.body, step, tile), task.body.steps[step].dtype, dtype);
-    const ValueId whole = full(operand, tile, dtype);
-    return is_zero_beyond(task, step) ? whole : without_tail(whole, task.over, tile, 0);
+    return matrix_factor(task, d, first, count);
   };
   // The left factor if it is made of tiles in registers.
   ValueId left;
@@ -356,13 +443,12 @@ void TreeEmitter::multiply_matrices(const LoopTask& task) {
   };
   const ValueType type{DType::F32, 1, own.extents};
   ValueId sum = carried ? states_.at(task.target) : builder_.constant(type, 0);
+  const bool ahead = ring_ && ring_->ahead.dot == &task;
   for (int64_t first = 0; first < length; first += depth) {
-    TileDotOp dot{.a = part(0, first),
-                  .b = part(1, first),
-                  .c = sum,
-                  .a_buffer = {},
-                  .b_buffer = {},
-                  .tf32 = dtype == DType::F32};
+    const auto [a, b] =
+        ahead ? take_ahead() : std::array<ValueId, 2>{part(0, first), part(1, first)};
+    TileDotOp dot{
+        .a = a, .b = b, .c = sum, .a_buffer = {}, .b_buffer = {}, .tf32 = dtype == DType::F32};
     sum = builder_.append(std::move(dot), {code_[sum].type}, "dot")[0];
   }
   if (carried)

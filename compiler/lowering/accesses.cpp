@@ -78,20 +78,66 @@ bool Accesses::waits_before_loop(const std::vector<Access>& turn) const {
 }
 
 void Accesses::enter_loop(const ForOp& loop, const std::vector<Access>& turn, bool may_skip) {
-  loops_.push_back({symbols_of_turns(loop), may_skip ? state_ : State()});
+  loops_.push_back({symbols_of_turns(loop), state_, {}, may_skip});
   for (const Access& access : turn) {
     seen_.insert(access.memory);
     state_.add(access);
+    loops_.back().memories.insert(access.memory);
   }
+}
+
+bool Accesses::precedes_turns(const State& left) const {
+  State accessed = loops_.back().before;
+  std::erase_if(accessed.memories,
+                [&](const auto& entry) { return !loops_.back().memories.contains(entry.first); });
+  return left.covers(accessed);
+}
+
+void Accesses::begin_turns(State left) {
+  State others = loops_.back().before;
+  std::erase_if(others.memories,
+                [&](const auto& entry) { return loops_.back().memories.contains(entry.first); });
+  others.add(left);
+  others.unfenced.insert(state_.unfenced.begin(), state_.unfenced.end());
+  state_ = std::move(others);
 }
 
 // If no turn ran, what was pending before the loop is pending after it.
 void Accesses::leave_loop() {
-  for (auto& [memory, pending] : state_.memories)
-    for (Slots* slots : {&pending.stored, &pending.loaded})
-      for (Slot& slot : *slots) slot = same_in_turns(slot, loops_.back().symbols);
-  state_.add(loops_.back().skipped);
+  state_ = state_.same_in_turns(loops_.back().symbols);
+  if (loops_.back().may_skip) state_.add(loops_.back().before);
   loops_.pop_back();
+}
+
+Accesses::State Accesses::State::at(const std::string& symbol, const Expr& index) const {
+  State out = *this;
+  for (auto& [memory, pending] : out.memories)
+    for (Slots* slots : {&pending.stored, &pending.loaded})
+      for (Slot& slot : *slots)
+        if (slot) slot = slot->substitute(symbol, index);
+  return out;
+}
+
+Accesses::State Accesses::State::same_in_turns(const std::set<std::string>& symbols) const {
+  State out = *this;
+  for (auto& [memory, pending] : out.memories)
+    for (Slots* slots : {&pending.stored, &pending.loaded})
+      for (Slot& slot : *slots) slot = braze::same_in_turns(slot, symbols);
+  return out;
+}
+
+bool Accesses::State::covers(const State& part) const {
+  const auto holds = [](const Slots& all, const Slots& some) {
+    return std::ranges::all_of(some,
+                               [&](const Slot& slot) { return std::ranges::count(all, slot) > 0; });
+  };
+  return std::ranges::all_of(part.memories, [&](const auto& entry) {
+    const auto& [memory, pending] = entry;
+    const auto known = memories.find(memory);
+    if (known == memories.end()) return pending.stored.empty() && pending.loaded.empty();
+    return holds(known->second.stored, pending.stored) &&
+           holds(known->second.loaded, pending.loaded);
+  });
 }
 
 void Accesses::leave_branch() {

@@ -31,6 +31,23 @@ Slot same_in_turns(const Slot& slot, const std::set<std::string>& symbols);
 
 class Accesses {
  public:
+  /// What is pending, by memory.
+  using Slots = std::vector<Slot>;
+  struct Pending {
+    Slots stored, loaded;
+  };
+  struct State {
+    std::map<MemoryId, Pending> memories = {};
+    std::set<MemoryId> unfenced = {};
+    bool all_loaded = false;
+    void add(const Access& access);
+    void add(const State& more);
+    /// The slots in the turn that `index` stands for, or those that are the same in all turns.
+    State at(const std::string& symbol, const Expr& index) const;
+    State same_in_turns(const std::set<std::string>& symbols) const;
+    bool covers(const State& part) const;
+  };
+
   /// Whether a barrier must stand before the access: since the last one, another thread may have
   /// stored what it reads, or may still read what it overwrites.
   bool needs_barrier(const Access& access);
@@ -51,6 +68,15 @@ class Accesses {
   /// in all turns. `may_skip` says that the loop may have no turn.
   void enter_loop(const ForOp& loop, const std::vector<Access>& turn, bool may_skip);
   void leave_loop();
+  /// For a loop that has just been entered, and of which it is known what every turn leaves
+  /// pending. precedes_turns: whether the first turn, which may begin with `left`, may begin with
+  /// what is pending before the loop, too. begin_turns: turns begin with `left`, and with what is
+  /// pending before the loop at memory that they do not access.
+  bool precedes_turns(const State& left) const;
+  void forget_before_turns() { loops_.back().before = {}; }
+  void begin_turns(State left);
+  const State& state() const { return state_; }
+  void set_state(State state) { state_ = std::move(state); }
   /// Both branches of an `if` begin with the same state. What either of them leaves pending is
   /// pending after the `if`.
   void enter_branches() { branches_.push_back({state_, {}}); }
@@ -58,20 +84,11 @@ class Accesses {
   void leave_branches();
 
  private:
-  using Slots = std::vector<Slot>;
-  struct Pending {
-    Slots stored, loaded;
-  };
-  struct State {
-    std::map<MemoryId, Pending> memories = {};
-    std::set<MemoryId> unfenced = {};
-    bool all_loaded = false;
-    void add(const Access& access);
-    void add(const State& more);
-  };
   struct Turns {
     std::set<std::string> symbols;
-    State skipped;  // what is pending if no turn runs
+    State before;                 // what is pending before the first turn
+    std::set<MemoryId> memories;  // that the turns access
+    bool may_skip = false;
   };
   struct Branches {
     State before, after;

@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -296,6 +297,63 @@ class GpuLowering : public ThreadLowering {
     loops_.push_back(std::move(turns));
   }
 
+  // If it is known what a turn leaves pending, every turn begins with that. Where it is more than
+  // what is pending before the loop, one barrier in front of the loop serves the first turn.
+  void enter_loop(const ForOp& loop) override {
+    ThreadLowering::enter_loop(loop);
+    const auto left = left_by_turn(loop);
+    if (!left) return;
+    const Expr step = uniform(loop.step);
+    if (!accesses_.precedes_turns(left->at(loop.symbol, uniform(loop.low) - step))) {
+      barrier();
+      accesses_.forget_before_turns();
+    }
+    accesses_.begin_turns(left->at(loop.symbol, turn_symbol(loop) - step));
+  }
+
+  Expr turn_symbol(const ForOp& loop) const {
+    return loop_symbol(loop.symbol, uniform(loop.low), uniform(loop.high), uniform(loop.step));
+  }
+
+  // What a turn of the loop leaves pending, over its own symbol: what it does after its last
+  // barrier. This is known for turns that only load, store and compute, because these can be gone
+  // through in advance. Called with everything pending that a turn does.
+  std::optional<Accesses::State> left_by_turn(const ForOp& loop) {
+    const auto is_plain = [](const Statement& s) {
+      return s.as<LetOp>() || s.as<ConstOp>() || s.as<IndexOp>() || s.as<TestOp>() ||
+             s.as<LoadOp>() || s.as<StoreOp>() || s.as<RowOp>() || s.as<TileDotOp>();
+    };
+    if (cluster_ > 1 || !std::ranges::all_of(loop.body->statements, is_plain)) return std::nullopt;
+    const Accesses everything = accesses_;
+    std::set<std::string> symbols = loops_.back().symbols;
+    symbols.erase(loop.symbol);
+    const auto end_of_turn = [&] {
+      const auto under_way = under_way_;
+      rehearses_ = true;
+      for (size_t i = 0; i < loop.body->statements.size(); ++i) {
+        const Statement& s = loop.body->statements[i];
+        if (const size_t copies = lower_copies(*loop.body, i)) {
+          i += copies - 1;
+        } else if (const auto* load = s.as<LoadOp>()) {
+          before_access(memories_[load->memory.index], /*store=*/false, uniform_slot(load->at));
+        } else if (const auto* store = s.as<StoreOp>()) {
+          before_access(memories_[store->memory.index], /*store=*/true, uniform_slot(store->at));
+        }
+      }
+      end_body();
+      rehearses_ = false;
+      under_way_ = under_way;
+      Accesses::State out = accesses_.state().same_in_turns(symbols);
+      accesses_ = everything;
+      return out;
+    };
+    const Accesses::State first = end_of_turn();
+    accesses_.set_state(first.at(loop.symbol, turn_symbol(loop) - uniform(loop.step)));
+    const Accesses::State next = end_of_turn();
+    if (!first.covers(next)) return std::nullopt;
+    return first;
+  }
+
   void leave_loop() override {
     const Turns turns = std::move(loops_.back());
     loops_.pop_back();
@@ -337,7 +395,8 @@ class GpuLowering : public ThreadLowering {
   // Waits until at most `left` groups may be under way.
   void wait_for_copies(size_t left) {
     if (under_way_.size() <= left) return;
-    builder_.instruction(Instruction::cp_async_wait, {Expr(static_cast<int64_t>(left))});
+    if (!rehearses_)
+      builder_.instruction(Instruction::cp_async_wait, {Expr(static_cast<int64_t>(left))});
     under_way_.erase(under_way_.begin(), under_way_.end() - static_cast<std::ptrdiff_t>(left));
   }
   // Waits until the `left` youngest groups of copies may be under way. A barrier before the next
@@ -402,11 +461,11 @@ class GpuLowering : public ThreadLowering {
       const auto slot = uniform_slot(store.at);
       land(target, slot);
       wait_for_threads({target, true, slot});
-      copy(load, store, result_type(region.statements[at]));
+      if (!rehearses_) copy(load, store, result_type(region.statements[at]));
       group.push_back({store.memory, slot});
     }
     if (group.empty()) return 0;
-    builder_.instruction(Instruction::cp_async_commit);
+    if (!rehearses_) builder_.instruction(Instruction::cp_async_commit);
     under_way_.push_back(std::move(group));
     return at - first;
   }
@@ -532,30 +591,87 @@ class GpuLowering : public ThreadLowering {
 
   void count_uses(const Region& phase) {
     uses_.assign(tile_.values.size(), 0);
-    fragments_.clear();
-    dot_roles_.clear();
     const auto count = [this](ValueId value) { ++uses_[value.index]; };
-    std::array<std::map<ValueId, int64_t>, 2> factors;  // how often a dot has the value as a, as b
     for_each_statement(phase, [&](const Statement& s) {
       for_each_value(s, count);
       for (const Region* region : regions_of(s))
         for (const ValueOperand& yielded : region->yields)
           if (!yielded.is_literal()) count(yielded.value);
+    });
+    find_dot_roles(phase);
+  }
+
+  // A value that a loop carries has the role of those from which it comes; a load has that of the
+  // dots to which its value goes.
+  void find_dot_roles(const Region& phase) {
+    fragments_.clear();
+    dot_roles_.clear();
+    std::vector<uint32_t> same(tile_.values.size());  // values that a loop carries as one
+    std::iota(same.begin(), same.end(), 0u);
+    const auto first_of_same = [&](uint32_t v) {
+      while (same[v] != v) v = same[v];
+      return v;
+    };
+    struct Uses {
+      std::array<int64_t, 2> dots = {};  // as the left and as the right factor
+      int64_t carried = 0;
+      const Statement* load = nullptr;
+      bool is_carried = false;
+    };
+    std::map<uint32_t, Uses> uses;
+    const auto join = [&](ValueId inside, const ValueOperand& from) {
+      if (from.is_literal()) return;
+      ++uses[from.value.index].carried;
+      same[first_of_same(from.value.index)] = first_of_same(inside.index);
+    };
+    for_each_statement(phase, [&](const Statement& s) {
+      if (s.as<LoadOp>()) uses[s.results[0].index].load = &s;
+      if (const auto* loop = s.as<ForOp>())
+        for (size_t i = 0; i < loop->carried.size(); ++i) {
+          const auto& [inside, first] = loop->carried[i];
+          uses[inside.index].is_carried = uses[s.results[i].index].is_carried = true;
+          join(inside, first);
+          join(inside, loop->body->yields[i]);
+          same[first_of_same(s.results[i].index)] = first_of_same(inside.index);
+        }
       const auto* dot = s.as<TileDotOp>();
       if (!dot || dot->contract_a != 1 || dot->contract_b != 0) return;
-      if (!dot->a_buffer) ++factors[0][dot->a.value];
-      if (!dot->b_buffer) ++factors[1][dot->b.value];
+      if (!dot->a_buffer) ++uses[dot->a.value.index].dots[0];
+      if (!dot->b_buffer) ++uses[dot->b.value.index].dots[1];
     });
-    for (int role = 0; role < 2; ++role)
-      for (const auto& [value, times] : factors[static_cast<size_t>(role)])
-        if (times == uses_[value.index]) dot_roles_.emplace(value, role);
+    for (const size_t role : {0, 1}) {
+      std::set<uint32_t> used, refused;
+      for (const auto& [v, use] : uses)
+        if (use.dots[role] > 0) used.insert(first_of_same(v));
+      for (const auto& [v, use] : uses) {
+        const uint32_t first = first_of_same(v);
+        if (!used.contains(first)) continue;
+        const bool only = use.dots[role] + use.carried == uses_[v];
+        if (!only || (!use.is_carried && !use.load)) refused.insert(first);
+        // What a loop carries consists of fragments in all of its turns.
+        if (use.load && use.carried > 0 && !rows_of_fragments(*use.load, static_cast<int>(role)))
+          refused.insert(first);
+      }
+      for (const auto& [v, use] : uses)
+        if (const uint32_t first = first_of_same(v);
+            used.contains(first) && !refused.contains(first))
+          dot_roles_.emplace(ValueId(v), static_cast<int>(role));
+    }
+  }
+
+  const std::vector<ValueOperand>* parts_of(const ValueOperand& value) const override {
+    const auto found = value.is_literal() ? fragments_.end() : fragments_.find(value.value);
+    return found == fragments_.end() ? nullptr : &found->second;
+  }
+  void define_parts(ValueId value, std::vector<ValueOperand> parts) override {
+    fragments_.insert_or_assign(value, std::move(parts));
   }
 
   void by_first_thread(const std::function<void()>& then) override {
     builder_.if_then({{thread_, IndexComparison::Kind::Eq, 0}}, then);
   }
   void barrier() override {
-    builder_.barrier(0, block_threads_);
+    if (!rehearses_) builder_.barrier(0, block_threads_);
     accesses_.clear();
   }
   // A barrier for all threads of the cluster.
@@ -1078,25 +1194,31 @@ class GpuLowering : public ThreadLowering {
     return builder_.regroup(all, {type_of(x).dtype, 2, {static_cast<int64_t>(first.size())}});
   }
 
+  // The rows of matrices that the lanes of a warp give to ldmatrix, for every two blocks of rows or
+  // columns.
+  struct FragmentRows {
+    bool along = false;      // whether they lie along the contracted axis
+    int64_t blocks = 0;      // of 8 rows or columns
+    std::vector<Expr> rows;  // offsets
+  };
   // D30: what only dots of 16-bit factors read from a buffer is loaded by ldmatrix, in the
   // registers of their fragments, if eight neighbours along one of its axes lie together in memory.
-  bool lower_fragments(const LoadOp& op, const Statement& s) override {
-    const ValueId value = s.results[0];
+  std::optional<FragmentRows> rows_of_fragments(const Statement& s, int role) const {
+    const LoadOp& op = *s.as<LoadOp>();
     const ValueType& tile = result_type(s);
-    const MemoryId memory = memories_[op.memory.index];
-    const auto role = dot_roles_.find(value);
-    if (role == dot_roles_.end() || !is_half(tile.dtype) || op.guard || !memory ||
-        kernel_[memory].space != MemorySpace::Shared)
-      return false;
+    if (!is_half(tile.dtype) || tile.rank() != 2 || op.guard ||
+        tile_[op.memory].space != MemorySpace::Local)
+      return std::nullopt;
     // The axis of rows or columns (`own`), and the contracted one.
-    const size_t own = role->second == 0 ? 0 : 1, contracted = 1 - own;
+    const size_t own = role == 0 ? 0 : 1, contracted = 1 - own;
     constexpr int64_t kSide = 8;  // of the matrices that ldmatrix loads
+    if (tile.extents[contracted] != kHalfDotDepth) return std::nullopt;
     const AxisDigits blocks = digits(tile, own);
-    const bool shaped = tile.extents[contracted] == kHalfDotDepth && blocks.inner == 1 &&
-                        blocks.lanes == 1 && !blocks.spread.empty() && blocks.spread.size() <= 2 &&
+    const bool shaped = blocks.inner == 1 && blocks.lanes == 1 && !blocks.spread.empty() &&
+                        blocks.spread.size() <= 2 &&
                         blocks.spread.back() == Digit{Resource::Lane, 4, kSide} &&
                         (own == 1 || blocks.array % 2 == 0);
-    if (!shaped) return false;
+    if (!shaped) return std::nullopt;
     int64_t apart = kSide;  // what the number of a block of a warp is worth
     Expr warp;
     if (blocks.spread.size() == 2) {
@@ -1115,40 +1237,48 @@ class GpuLowering : public ThreadLowering {
       const auto stride = address(x, k).coefficient_of(symbol.symbol_name());
       return stride && stride->is_constant(1);
     };
-    const bool along = runs_along(k);
-    if (!along && !runs_along(x)) return false;
+    FragmentRows out{.along = runs_along(k), .blocks = blocks.array, .rows = {}};
+    if (!out.along && !runs_along(x)) return std::nullopt;
     // Lane l gives row `mod(l, 8)` of matrix `floordiv(l, 8)`. The rows lie along the axis whose
     // neighbours lie together in memory.
     const Expr lane = mod(thread_, kWarpThreads), row = mod(lane, kSide),
                matrix = floordiv(lane, kSide);
     const auto row_of = [&](const Expr& block, const Expr& half) {
       const Expr index = block * Expr(apart) + warp, first = half * Expr(kSide);
-      return along ? address(index + row, first) : address(index, first + row);
+      return out.along ? address(index + row, first) : address(index, first + row);
     };
     // Of a left fragment, two blocks of rows come first, and then the second half along the depth.
     // Right fragments of two blocks of columns are loaded together, each with both halves.
-    const auto rows_at = [&](int64_t block) {
+    for (int64_t block = 0; block < blocks.array; block += 2) {
       const int64_t next = std::min<int64_t>(1, blocks.array - 1 - block);
-      return own == 0 ? row_of(mod(matrix, 2) + block, floordiv(matrix, 2))
-                      : row_of(floordiv(matrix, 2) * Expr(next) + block, mod(matrix, 2));
-    };
-    const auto is_aligned = [&](int64_t block) {
-      return alignment(op.memory, rows_at(block)) >= kSide * 2;
-    };
-    for (int64_t block = 0; block < blocks.array; block += 2)
-      if (!is_aligned(block)) return false;
+      out.rows.push_back(own == 0
+                             ? row_of(mod(matrix, 2) + block, floordiv(matrix, 2))
+                             : row_of(floordiv(matrix, 2) * Expr(next) + block, mod(matrix, 2)));
+      if (alignment(op.memory, out.rows.back()) < kSide * 2) return std::nullopt;
+    }
+    return out;
+  }
+
+  bool lower_fragments(const LoadOp& op, const Statement& s) override {
+    const ValueId value = s.results[0];
+    const auto role = dot_roles_.find(value);
+    if (role == dot_roles_.end()) return false;
+    const DType dtype = result_type(s).dtype;
+    const MemoryId memory = memories_[op.memory.index];
+    const auto from = rows_of_fragments(s, role->second);
+    if (!from) return false;
     before_access(memory, /*store=*/false, uniform_slot(op.at));
     std::vector<ValueOperand>& out = fragments_[value];
-    const ValueType half{tile.dtype, 2, {2}};
-    for (int64_t block = 0; block < blocks.array; block += 2) {
-      const ValueId loaded =
-          builder_.instruction(along ? Instruction::ldmatrix_x4 : Instruction::ldmatrix_x4_trans,
-                               {Place{memory, rows_at(block)}}, /*columns=*/0, tile.dtype)[0];
-      if (own == 0) {
+    const ValueType half{dtype, 2, {2}};
+    for (int64_t block = 0; block < from->blocks; block += 2) {
+      const ValueId loaded = builder_.instruction(
+          from->along ? Instruction::ldmatrix_x4 : Instruction::ldmatrix_x4_trans,
+          {Place{memory, from->rows[static_cast<size_t>(block / 2)]}}, /*columns=*/0, dtype)[0];
+      if (role->second == 0) {
         out.push_back(loaded);
         continue;
       }
-      for (int64_t n = block; n < std::min(block + 2, blocks.array); ++n)
+      for (int64_t n = block; n < std::min(block + 2, from->blocks); ++n)
         out.push_back(builder_.view(ViewKind::Slice, loaded, half, {2 * (n - block)}));
     }
     return true;
@@ -1221,9 +1351,10 @@ class GpuLowering : public ThreadLowering {
   ClusterExchange cluster_exchange_;
   mutable std::map<std::vector<int64_t>, Layout> layouts_;  // by extents of tiles
   int64_t shared_ = 0;
-  std::set<std::string> scalars_;             // scalars of the tile program, as "%name"
-  std::vector<MemoryId> private_;             // memory of the tile program that needs no barriers
-  std::vector<Turns> loops_;                  // the innermost last
+  std::set<std::string> scalars_;  // scalars of the tile program, as "%name"
+  std::vector<MemoryId> private_;  // memory of the tile program that needs no barriers
+  std::vector<Turns> loops_;       // the innermost last
+  bool rehearses_ = false;         // whether waits and barriers are only noted, not emitted
   std::vector<std::vector<Group>> branches_;  // what was under way before the branches around
   std::vector<Group> under_way_;              // groups of copies, the oldest first
   std::map<const Statement*, bool> decided_;  // whether the load begins an asynchronous copy

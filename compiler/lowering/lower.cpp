@@ -516,6 +516,13 @@ void Lowering::lower_op(const ForOp& op, const Statement& s) {
   };
   for (size_t i = 0; i < op.carried.size(); ++i) {
     const ValueId inside = op.carried[i].first;
+    if (const auto* parts = parts_of(op.carried[i].second)) {
+      std::vector<ValueOperand> own;
+      for (const ValueOperand& part : *parts)
+        own.emplace_back(carry(part, type_of(part), tile_[inside].name));
+      define_parts(inside, std::move(own));
+      continue;
+    }
     const ValueOperand first = first_carried(op, i);
     const ValueType type = first.is_literal() ? array_type(inside) : type_of(first);
     define_carried(op, i, inside, carry(first, type, tile_[inside].name));
@@ -528,8 +535,12 @@ void Lowering::lower_op(const ForOp& op, const Statement& s) {
   builder_.enter(body);
   lower_region(*op.body);
   end_body();
-  for (size_t i = 0; i < op.carried.size(); ++i)
-    body.yields.push_back(yielded_by_turn(op, i, op.body->yields[i]));
+  for (size_t i = 0; i < op.carried.size(); ++i) {
+    if (const auto* parts = parts_of(op.body->yields[i]))
+      body.yields.insert(body.yields.end(), parts->begin(), parts->end());
+    else
+      body.yields.push_back(yielded_by_turn(op, i, op.body->yields[i]));
+  }
   if (count) body.yields.push_back(*count);
   builder_.leave();
   loop.body = std::move(body);
@@ -537,7 +548,16 @@ void Lowering::lower_op(const ForOp& op, const Statement& s) {
   enclosing_.pop_back();
   const auto results = builder_.append(
       std::move(loop), types, s.results.empty() ? "for" : tile_[s.results[0]].name, s.location);
-  for (size_t i = 0; i < s.results.size(); ++i) define_carried(op, i, s.results[i], results[i]);
+  auto next = results.begin();
+  for (size_t i = 0; i < s.results.size(); ++i) {
+    if (const auto* parts = parts_of(op.carried[i].first)) {
+      const auto end = next + std::ssize(*parts);
+      define_parts(s.results[i], {next, end});
+      next = end;
+    } else {
+      define_carried(op, i, s.results[i], *next++);
+    }
+  }
   if (count) *count = results.back();
 }
 

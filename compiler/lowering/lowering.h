@@ -94,6 +94,10 @@ class Lowering {
   /// store of what they made. Returns false if it is to be lowered as others are.
   virtual bool lower_fragments(const LoadOp&, const Statement&) { return false; }
   virtual bool lower_matrix_store(const StoreOp&) { return false; }
+  /// The values of the kernel that are one value of the tile program, if they are several:
+  /// fragments of matrices. Loops carry all of them.
+  virtual const std::vector<ValueOperand>* parts_of(const ValueOperand&) const { return nullptr; }
+  virtual void define_parts(ValueId, std::vector<ValueOperand>) {}
   /// A condition on elements in the form that it has for whole vectors, if it never divides one.
   virtual Condition per_vector(Condition condition, int32_t) const { return condition; }
   /// The operands of a row in the form of its result. Fails if their elements are not in the same

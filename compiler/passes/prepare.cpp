@@ -21,8 +21,6 @@ constexpr int64_t kSmallBytes = 64 << 10;
 constexpr size_t kMostSources = 64;
 // If a product reads a factor at least this often, the factor's order in memory matters.
 constexpr int64_t kLeastRows = 8;
-// Vectors of a panel. Tiles of products are one, two or four vectors wide.
-constexpr int64_t kPanelVectors = 4;
 
 std::optional<int64_t> bytes_of(const TensorType& type) {
   const auto elements = type.shape.numel().as_constant();
@@ -186,7 +184,7 @@ class Preparation {
     for (const int64_t axis : free_axes(left, dot->batch_left, dot->contract_left))
       rows = rows * left[static_cast<size_t>(axis)];
     const int64_t extent = *type.shape[static_cast<size_t>(columns[0])].as_constant();
-    const int64_t width = kPanelVectors * target_.vector_lanes(4);
+    const int64_t width = target_.panel_columns();
     // A factor that stays in the second-level cache is read fast without panels if its columns are
     // its last axis in memory.
     const bool is_last =

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -28,6 +29,9 @@ constexpr double kShortRun = 16;
 constexpr double kFullBucket = 4;
 // A join may keep collectives waiting for as long as a full bucket and its latency take.
 constexpr double kLongestWait = kFullBucket + 1;
+// An exchange beside kernels may take this many times as long as alone, because it may get few
+// blocks (beside.h).
+constexpr double kSlowExchange = 4;
 // After this many kernels that cannot be joined to the first, no more are tried.
 constexpr int kMostRefusals = 32;
 
@@ -57,7 +61,8 @@ class Order {
  public:
   Order(const LoopForms& forms, const std::vector<CompiledFusion>& fusions,
         const std::vector<std::string>& keys, const Updates& updates, const Target& target)
-      : graph_(forms.graph()),
+      : forms_(forms),
+        graph_(forms.graph()),
         fusions_(fusions),
         keys_(keys),
         target_(target),
@@ -84,18 +89,13 @@ class Order {
     note_due(order);
     const double bytes = peak();
     most_bytes_ = bytes + std::max(bytes * kMoreMemory, static_cast<double>(target_.l1_bytes));
-    std::map<std::string_view, std::vector<size_t>> equal;
-    std::vector<std::string_view> keys;
-    for (const size_t k : order) {
-      if (keys_[k].empty() || collective(k) || !is_worth_joining(k)) continue;
-      std::vector<size_t>& list = equal[keys_[k]];
-      if (list.empty()) keys.emplace_back(keys_[k]);
-      list.push_back(k);
-    }
-    for (const std::string_view key : keys) join_all(std::move(equal[key]));
+    note_last(order);
+    join_equal(order, false);
     put_last(order);
     follow_operands(order);
     fill_buckets(order);
+    note_begins(order);
+    join_equal(order, true);
     update_in_turn(order);
     start_early();
     std::vector<std::vector<size_t>> launches(order.size());
@@ -106,6 +106,13 @@ class Order {
 
  private:
   static constexpr size_t kFirst = 1;  // 0 is before all launches
+
+  // The fusions of each launch, in the order of the launches.
+  std::map<size_t, std::vector<size_t>> by_place() const {
+    std::map<size_t, std::vector<size_t>> launches;
+    for (size_t k = 0; k < place_.size(); ++k) launches[place_[k]].push_back(k);
+    return launches;
+  }
 
   // The fusions in an order in which each comes after those that it needs, and otherwise in the
   // given order.
@@ -137,6 +144,40 @@ class Order {
 
   // --- Joining --------------------------------------------------------------------------------
 
+  // The estimated time of a kernel.
+  double seconds_of(size_t k) const {
+    return std::max(fusions_[k].seconds, target_.launch_seconds);
+  }
+
+  // The least time that a kernel may take. Without products that is the time of its memory: the
+  // estimate is much longer where a scatter looks for its terms.
+  double least_seconds_of(size_t k) const {
+    const Fusion& fusion = fusions_[k].fusion;
+    const auto is_dot = [&](NodeId node) {
+      const LoopForm* form = forms_.find(node);
+      return form && form->is_dot;
+    };
+    if (std::ranges::any_of(fusion.nodes, is_dot)) return seconds_of(k);
+    double bytes = 0;
+    for (const auto* values : {&fusion.inputs, &fusion.outputs})
+      for (const NodeId value : *values) bytes += bytes_of(graph_[value].type);
+    return std::min(seconds_of(k),
+                    std::max(bytes / target_.memory_bytes_per_second, target_.launch_seconds));
+  }
+
+  // Joins kernels: those that come behind the collectives, or all others.
+  void join_equal(const std::vector<size_t>& order, bool last) {
+    std::map<std::string_view, std::vector<size_t>> equal;
+    std::vector<std::string_view> keys;
+    for (const size_t k : order) {
+      if (keys_[k].empty() || collective(k) || last_[k] != last || !is_worth_joining(k)) continue;
+      std::vector<size_t>& list = equal[keys_[k]];
+      if (list.empty()) keys.emplace_back(keys_[k]);
+      list.push_back(k);
+    }
+    for (const std::string_view key : keys) join_all(std::move(equal[key]));
+  }
+
   // Joins equal kernels, which are given in the order in which they run.
   void join_all(std::vector<size_t> kernels) {
     while (kernels.size() > 1) {
@@ -145,7 +186,7 @@ class Order {
       for (size_t i = 1; i < kernels.size(); ++i) {
         members.push_back(kernels[i]);
         if (refusals < kMostRefusals && has_room(members) && common_place(members) &&
-            !delays_collectives(members))
+            !delays_collectives(members) && !waits_for_collectives(members))
           continue;
         members.pop_back();
         others.push_back(kernels[i]);
@@ -168,9 +209,7 @@ class Order {
   void note_due(const std::vector<size_t>& order) {
     due_.assign(fusions_.size(), {});
     seconds_before_.assign(order.size() + kFirst + 1, 0);
-    for (const size_t k : order)
-      seconds_before_[place_[k] + 1] =
-          collective(k) ? 0 : std::max(fusions_[k].seconds, target_.launch_seconds);
+    for (const size_t k : order) seconds_before_[place_[k] + 1] = collective(k) ? 0 : seconds_of(k);
     std::partial_sum(seconds_before_.begin(), seconds_before_.end(), seconds_before_.begin());
     for (auto k = order.rbegin(); k != order.rend(); ++k) {
       for (const size_t user : users_[*k]) {
@@ -201,6 +240,43 @@ class Order {
     return seconds > target_.link_seconds;
   }
 
+  // Notes when each kernel that comes last can begin, by estimates: not before the kernels that do
+  // not come last are over, and not before the exchanges that it needs. Kernels count as fast and
+  // exchanges as slow, because what is apart needlessly costs one launch.
+  void note_begins(const std::vector<size_t>& order) {
+    begins_.assign(order.size(), 0);
+    if (target_.kind != TargetKind::Gpu || std::ranges::find(last_, true) == last_.end()) return;
+    std::vector<double> ends(order.size());  // of collectives
+    double now = 0, exchanged = 0;
+    for (const auto& [place, members] : by_place()) {
+      if (last_[members.front()]) continue;
+      if (collective(members.front())) {
+        exchanged = std::max(now, exchanged) + target_.link_seconds;
+        for (const size_t k : members) exchanged += kSlowExchange * transfer_seconds(k);
+        for (const size_t k : members) ends[k] = exchanged;
+        continue;
+      }
+      for (const size_t k : members)
+        for (const size_t needed : needs_[k]) now = std::max(now, ends[needed]);
+      for (const size_t k : members) now += least_seconds_of(k);
+    }
+    for (const size_t k : order) {
+      if (!last_[k]) continue;
+      begins_[k] = now;
+      for (const size_t needed : needs_[k])
+        begins_[k] = std::max({begins_[k], ends[needed], begins_[needed]});
+    }
+  }
+
+  // Whether some of these members, which come behind the collectives, could run while the exchange
+  // that others need is still under way. One launch would keep them waiting.
+  bool waits_for_collectives(const std::vector<size_t>& members) const {
+    if (!last_[members.front()]) return false;
+    const auto [first, latest] =
+        std::ranges::minmax(members, {}, [&](size_t k) { return begins_[k]; });
+    return begins_[latest] - begins_[first] > target_.launch_seconds;
+  }
+
   // --- Buckets --------------------------------------------------------------------------------
 
   const CollectiveOp* collective(size_t k) const {
@@ -221,24 +297,24 @@ class Order {
     return most(received_bytes(op.kind, op.axis.size, bytes)) / target_.link_bytes_per_second;
   }
 
-  // Kernels that need a collective, and that no collective needs, come last. Earlier they would
-  // only wait, and keep collectives from being done at once.
-  void put_last(std::vector<size_t> order) {
-    if (std::ranges::none_of(order, [&](size_t k) { return collective(k) != nullptr; })) return;
-    std::ranges::stable_sort(order, {}, [&](size_t k) { return place_[k]; });
-    std::vector<bool> waits(order.size());
+  // Notes which kernels come last: those that need a collective, and that no collective needs.
+  void note_last(const std::vector<size_t>& order) {
+    last_.assign(order.size(), false);
     for (const size_t k : order)
-      for (const size_t needed : needs_[k])
-        if (collective(needed) || waits[needed]) waits[k] = true;
-    std::vector<bool> stays(order.size() + kFirst);  // for each place
-    for (auto k = order.rbegin(); k != order.rend(); ++k) {
-      const auto is_before = [&](size_t user) { return stays[place_[user]]; };
-      if (collective(*k) || !waits[*k] || std::ranges::any_of(users_[*k], is_before))
-        stays[place_[*k]] = true;
-    }
+      last_[k] = !collective(k) && std::ranges::any_of(needs_[k], [&](size_t needed) {
+        return collective(needed) || last_[needed];
+      });
+    for (const size_t k : std::views::reverse(order))
+      if (std::ranges::any_of(users_[k], [&](size_t user) { return !last_[user]; }))
+        last_[k] = false;
+  }
+
+  // Earlier, those kernels would only wait, and keep collectives from being done at once.
+  void put_last(const std::vector<size_t>& order) {
+    if (std::ranges::find(last_, true) == last_.end()) return;
     const std::vector<size_t> before = place_;
-    for (size_t& place : place_)
-      if (!stays[place]) place += order.size();
+    for (const size_t k : order)
+      if (last_[k]) place_[k] += order.size();
     std::vector<size_t> used = place_;
     std::ranges::sort(used);
     used.erase(std::ranges::unique(used).begin(), used.end());
@@ -351,8 +427,7 @@ class Order {
   // its operands exist there and memory allows it. Collectives keep their order.
   void start_early() {
     if (target_.kind != TargetKind::Gpu || place_.empty()) return;
-    std::map<size_t, std::vector<size_t>> launches;  // by place
-    for (size_t k = 0; k < place_.size(); ++k) launches[place_[k]].push_back(k);
+    const auto launches = by_place();
     const size_t end = *std::ranges::max_element(place_) + 1;
     size_t last = 0;  // the place of the collective before
     for (const auto& [place, members] : launches) {
@@ -366,7 +441,7 @@ class Order {
       }
       const auto time_of = [&](size_t at) {
         const auto kernel = launch_at(at);
-        return kernel ? std::max(fusions_[*kernel].seconds, target_.launch_seconds) : 0;
+        return kernel ? seconds_of(*kernel) : 0;
       };
       double hidden = 0;
       for (size_t at = place + 1; at < user && hidden < seconds; ++at) hidden += time_of(at);
@@ -504,6 +579,7 @@ class Order {
     return most_alive;
   }
 
+  const LoopForms& forms_;
   const Graph& graph_;
   const std::vector<CompiledFusion>& fusions_;
   const std::vector<std::string>& keys_;
@@ -518,6 +594,8 @@ class Order {
   };
   std::vector<Due> due_;                // of a fusion, in the order before joins
   std::vector<double> seconds_before_;  // of all kernels at earlier places of that order
+  std::vector<bool> last_;              // of a fusion: whether it comes behind the collectives
+  std::vector<double> begins_;          // of a fusion that comes last: when it can begin
 };
 
 }  // namespace

@@ -7,9 +7,9 @@
 // these still run, and loses only the rest of that time.
 //
 // Why no order is lost:
-// - A kernel that waits does so in every block, before it accesses device memory that others may
-//   write (rules T17, G10). The wait ends when the kernel before it has ended and its stores are
-//   visible.
+// - A kernel that waits does so in every block (in each of its roles), before it accesses device
+//   memory that others may write (rules T17, G10). The wait ends when the kernel before it has
+//   ended and its stores are visible.
 // - A kernel has ended only when all its blocks have, so after the kernels for which they waited.
 //   Hence, by induction, after a wait all earlier kernels of the queue have ended, and not only the
 //   last one. Its stores too come after all earlier loads, so memory that the planner gives to
@@ -42,9 +42,10 @@ namespace braze {
 bool can_overlap(const Target& target);
 
 /// Whether a kernel is to begin before the kernels before it have ended: it must be possible, and
-/// the kernel so short that it matters. Kernels with products do not: they read their factors again
-/// and again, and past the coherent caches that is faster by more than an early begin gains (steps
-/// and blocks of transformers on an H200 were 1.1 to 1.6 times slower). `seconds` is the estimate
+/// the kernel so short that it matters. Kernels with products whose factors pass through registers
+/// do not: they read them again and again, and past the coherent caches that is faster by more than
+/// an early begin gains (steps and blocks of transformers on an H200 were 1.1 to 1.6 times slower).
+/// Bulk copies use no such cache. `seconds` is the estimate
 /// of its time, 0 if there is none; `tree` is the one that the program was emitted from.
 bool should_overlap(const TileProgram& program, const LoopTree& tree, double seconds,
                     const Target& target);
@@ -58,8 +59,9 @@ std::vector<bool> unwritten_nodes(const Graph& graph);
 
 /// Moves loads of parameters to a place before the wait of their phase, if they stand in front of
 /// its first loop, branch and barrier and nothing decides their addresses that comes after the
-/// wait. `unwritten` says of each parameter whether no kernel of the program writes it. A thread
-/// keeps only so many values that enough blocks have room.
+/// wait. A thread keeps only so many values that enough blocks have room. The bulk copies with
+/// which a role begins to fill the slots of a ring move as well, and then each role has a wait of
+/// its own. `unwritten` says of each parameter whether no kernel of the program writes it.
 void load_before_waits(Kernel& kernel, const std::vector<bool>& unwritten);
 
 }  // namespace braze

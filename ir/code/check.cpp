@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/code/statements.h"
 #include "ir/code/static_loops.h"
 #include "ir/code/text.h"
 #include "ir/code/walk.h"
@@ -206,13 +207,9 @@ void CodeChecker::check_guard(const Guard& guard, const ValueType& type) {
          "the mask and its access have different numbers of lanes");
 }
 
-void CodeChecker::check_place(MemoryId id, const std::vector<Expr>& at, const ValueType& type) {
-  const Memory& memory = code_[id];
-  expect(memories_.contains(id), rules_.names, fmt::format("%{} is not defined here", memory.name));
-  expect(at.size() == memory.shape.size(), rules_.places,
-         fmt::format("the access has {} coordinates, but its memory has {} axes", at.size(),
-                     memory.shape.size()));
-  for (const Expr& e : at) check_index(e, &type);
+void CodeChecker::check_visible(MemoryId id) {
+  expect(memories_.contains(id), rules_.names,
+         fmt::format("%{} is not defined here", code_[id].name));
 }
 
 // Checks that an access is in bounds. If it is proven to be outside, it is a finding; if nothing is
@@ -298,20 +295,109 @@ void CodeChecker::check_region(const Region& region, const std::vector<ValueId>&
   lets_ = lets;
 }
 
+// Checks the parts of a statement in the order of its row in statements.def.
+class CodeChecker::PartChecker : public LeafVisitor<PartChecker> {
+ public:
+  explicit PartChecker(CodeChecker& checker) : checker_(checker) {}
+  // Whether later checks can read the types of the operands.
+  bool is_sound() const { return sound_; }
+
+  void operator()(const auto&... parts) { (part(parts), ...); }
+
+  void value(const ValueOperand& operand) {
+    sound_ = sound_ && !operand.is_literal();
+    checker_.expect(!operand.is_literal(), checker_.rules_.literals,
+                    "a literal cannot stand here, because nothing gives it a type");
+  }
+  void value(ValueId) {}
+  void index(const Expr& e) { checker_.check_index(e, positions()); }
+  void memory(MemoryId id, MemoryUse) { checker_.check_visible(id); }
+  void region(const Region&) {}
+
+ private:
+  const ValueType* positions() const { return type_ ? &*type_ : nullptr; }
+
+  template <class Part>
+  void part(const Part& part) {
+    if (!sound_) return;
+    if constexpr (requires { check(part); })
+      check(part);
+    else
+      leaf(part);
+  }
+  template <class T>
+  void check(const parts::Over<T>& over) {
+    if constexpr (std::is_same_v<T, const MemoryId>) {
+      const Memory& memory = checker_.code_[over.source];
+      sound_ = std::ranges::all_of(memory.shape,
+                                   [](const Expr& e) { return e.as_constant().has_value(); });
+      checker_.expect(sound_, checker_.rules_.type,
+                      fmt::format("%{} is not on-chip memory", memory.name));
+      if (sound_) type_ = memory_type(memory);
+    } else if constexpr (std::is_same_v<T, const ValueOperand>) {
+      type_ = over.source.is_literal() ? ValueType{over.source.dtype, 1, {}}
+                                       : checker_.type_of(over.source);
+    } else {
+      type_ = checker_.result_type();
+    }
+  }
+  template <class... T>
+  void check(const parts::Access<const MemoryId, T...>& access) {
+    checker_.check_visible(access.memory);
+    if constexpr (requires { access.at.size(); }) {
+      const size_t axes = checker_.code_[access.memory].shape.size();
+      checker_.expect(access.at.size() == axes, checker_.rules_.places,
+                      fmt::format("the access has {} coordinates, but its memory has {} axes",
+                                  access.at.size(), axes));
+    }
+    leaf(access.at);
+    const auto type = std::exchange(type_, std::nullopt);  // the rank is the same for all elements
+    leaf(access.rank);
+    type_ = type;
+  }
+  void check(const Guard& guard) { checker_.check_guard(guard, *type_); }
+  // These can be literals.
+  template <class... T>
+  void check(const parts::Like<T...>&) {}
+  void check(const parts::Carry<const std::vector<std::pair<ValueId, ValueOperand>>>&) {}
+  void check(const std::vector<InstructionOperand>& operands) {
+    for (const InstructionOperand& operand : operands)
+      if (!std::holds_alternative<ValueOperand>(operand)) leaf(operand);
+  }
+
+  CodeChecker& checker_;
+  std::optional<ValueType> type_;  // of the tile whose positions the indices can use
+  bool sound_ = true;
+};
+
+bool CodeChecker::check_level(const Statement& s) {
+  const int levels = info(s).levels, language = letter_ == 'd' ? Level::Tile : Level::Kernel;
+  if (levels & level_) return true;
+  if (!(levels & language))
+    expect(false, rules_.operands, "this statement belongs to another language");
+  else
+    expect(false, rules_.level,
+           levels == Level::Gpu
+               ? "this statement is for GPUs only, and this kernel is for a CPU"
+               : "this statement is for pipelined programs, and this program is not pipelined");
+  return false;
+}
+
+bool CodeChecker::check_parts(const Statement& s) {
+  PartChecker checker(*this);
+  std::visit([&](const auto& op) { visit_parts(op, checker); }, s.op);
+  return checker.is_sound();
+}
+
 void CodeChecker::check(const Statement& statement) {
   statement_ = &statement;
   for_each_value(statement, [&](ValueId value) { use(value); });
-  const size_t before = findings.size();
-  // The checks that follow read types, which are wrong too if a name is wrong.
-  if (findings.size() == before && !check_own(statement)) check_common(statement);
+  if (check_level(statement) && check_parts(statement)) {
+    check_common(statement);
+    check_own(statement);
+  }
   statement_ = &statement;
   for (const ValueId result : statement.results) define(result);
-}
-
-bool CodeChecker::is_value(const ValueOperand& operand) {
-  expect(!operand.is_literal(), rules_.literals,
-         "a literal cannot stand here, because nothing gives it a type");
-  return !operand.is_literal();
 }
 
 void CodeChecker::expect_type(const ValueType& expected) {
@@ -328,19 +414,14 @@ bool CodeChecker::axis_of(int64_t axis, const ValueType& type) {
 
 void CodeChecker::check_common(const Statement& s) {
   if (const auto* let = s.as<LetOp>()) {
-    check_index(let->value, nullptr);
     define_symbol(let->symbol);
     lets_.insert_or_assign(let->symbol, lets_.empty() ? let->value : let->value.substitute(lets_));
-  } else if (const auto* iota = s.as<IndexOp>()) {
-    check_index(iota->value, &result_type());
+  } else if (s.as<IndexOp>()) {
     expect(is_integer(result_type().dtype), rules_.operands,
            "the result of iota must be an integer type");
-  } else if (const auto* test = s.as<TestOp>()) {
-    check_condition(test->condition, &result_type());
+  } else if (s.as<TestOp>()) {
     expect(result_type().dtype == DType::Bool, rules_.operands, "the result of test must be bool");
   } else if (const auto* load = s.as<LoadOp>()) {
-    check_place(load->memory, load->at, result_type());
-    check_guard(load->guard, result_type());
     expect(result_type().dtype == code_[load->memory].dtype, rules_.places,
            "the dtype of the result is not that of the memory");
     if (!load->guard) check_bounds(load->memory, load->at);
@@ -349,8 +430,6 @@ void CodeChecker::check_common(const Statement& s) {
     const Memory& memory = code_[store->memory];
     const ValueType type =
         store->value.is_literal() ? ValueType{store->value.dtype, 1, {}} : type_of(store->value);
-    check_place(store->memory, store->at, type);
-    check_guard(store->guard, type);
     expect(type.dtype == memory.dtype, rules_.places,
            "the dtype of the value is not that of the memory");
     expect(memory.space != MemorySpace::Parameter || memory.mode != Mode::In, rules_.places,
@@ -371,8 +450,6 @@ void CodeChecker::check_common(const Statement& s) {
     check_loop(*loop);
   } else if (const auto* branch = s.as<IfOp>()) {
     check_branch(*branch);
-  } else if (!s.as<ConstOp>()) {
-    expect(false, rules_.operands, "this statement belongs to another language");
   }
 }
 
@@ -448,7 +525,6 @@ void CodeChecker::check_row_types(const RowOp& op) {
 }
 
 void CodeChecker::check_fold(const FoldOp& op) {
-  if (!is_value(op.operand)) return;
   ValueType type = type_of(op.operand);
   expect(info(op.monoid).types.contains(type.dtype) && !is_half(type.dtype), rules_.operands,
          fmt::format("{} is not defined on {}", name(op.monoid), name(type.dtype)));
@@ -480,7 +556,6 @@ void CodeChecker::check_offsets(const std::vector<Expr>& offsets, const ValueTyp
 }
 
 void CodeChecker::check_view(const ViewOp& op) {
-  if (!is_value(op.operand)) return;
   const ValueType &from = type_of(op.operand), &to = result_type();
   expect(from.dtype == to.dtype && from.lanes == to.lanes, rules_.operands,
          fmt::format("a view cannot change the dtype or the lanes, from {} to {}", from.to_string(),
@@ -540,7 +615,6 @@ void CodeChecker::check_carried(const std::vector<std::pair<ValueId, ValueOperan
 }
 
 bool CodeChecker::check_loop_bounds(const ForOp& op) {
-  for (const Expr* e : {&op.low, &op.high, &op.step}) check_index(*e, nullptr);
   const Interval step = op.step.range();
   expect(step.min >= 1, rules_.loops,
          fmt::format("the step {} cannot be proven positive", op.step.to_string()));
@@ -583,7 +657,6 @@ void CodeChecker::check_loop(const ForOp& op) {
 }
 
 void CodeChecker::check_branch(const IfOp& op) {
-  check_condition(op.condition, nullptr);
   if (op.flag)
     expect(type_of(op.flag) == ValueType{DType::Bool, 1, {}}, rules_.loops,
            "the condition of `if` must be a bool scalar");

@@ -48,17 +48,18 @@ class CodeChecker {
   /// rule.
   struct Rules {
     const char *names, *symbols, *index, *extents, *type, *positions, *operands, *literals, *places,
-        *guards, *bounds, *axes, *loops, *barrier;
+        *guards, *bounds, *axes, *loops, *barrier, *level;
   };
-  CodeChecker(const KernelCode& code, const Rules& rules, char letter)
-      : code_(code), rules_(rules), letter_(letter) {}
+  /// `level` is one of the bits of Level in statements.h, `letter` begins the position symbols.
+  CodeChecker(const KernelCode& code, const Rules& rules, char letter, int level)
+      : code_(code), rules_(rules), letter_(letter), level_(level) {}
 
   virtual void check_kernel() {}
   virtual void check_type(const ValueType& type) = 0;
   virtual void check_row(const RowOp&) {}
-  /// Checks a statement that only this language has. Returns false for a statement that it does not
-  /// know.
-  virtual bool check_own(const Statement& statement) = 0;
+  /// Checks what only this language demands of a statement. Its level, and what its row in
+  /// statements.def says of its parts, were checked before.
+  virtual void check_own(const Statement& statement) = 0;
   virtual void check_access(MemoryId, const std::vector<Expr>&, const Guard&, const ValueType&,
                             bool /*store*/) {}
   virtual void check_alloc(const BufferOp&) {}
@@ -70,8 +71,6 @@ class CodeChecker {
   const ValueType& type_of(ValueId id) const { return code_[id].type; }
   const ValueType& type_of(const ValueOperand& operand) const { return code_[operand.value].type; }
   const ValueType& result_type(size_t i = 0) const { return code_[statement_->results[i]].type; }
-  /// An operand must be a value. If it is a literal, the function reports it and returns false.
-  bool is_value(const ValueOperand& operand);
   void expect_type(const ValueType& expected);
   bool axis_of(int64_t axis, const ValueType& type);
   void use(ValueId value);
@@ -83,7 +82,7 @@ class CodeChecker {
   void check_bounds(MemoryId memory, const std::vector<Expr>& at);
   /// Notes the name of an on-chip memory object, which is visible from here on.
   void declare(MemoryId memory);
-  void check_place(MemoryId memory, const std::vector<Expr>& at, const ValueType& type);
+  void check_visible(MemoryId memory);
   void check_carried(const std::vector<std::pair<ValueId, ValueOperand>>& carried,
                      const std::vector<ValueOperand>& yields);
   void check_region(const Region& region, const std::vector<ValueId>& defined,
@@ -93,6 +92,7 @@ class CodeChecker {
   const KernelCode& code_;
   const Rules& rules_;
   const char letter_;
+  const int level_;
   const Statement* statement_ = nullptr;
   size_t phase_ = 0;
   size_t depth_ = 0;                            // depth of regions below the phase
@@ -100,10 +100,14 @@ class CodeChecker {
   std::unordered_map<std::string, Expr> lets_;  // their values over the other symbols
 
  private:
+  class PartChecker;
+
   void check_symbols();
   void check_memories();
   void check_phase(size_t p);
   void check(const Statement& statement);
+  bool check_level(const Statement& statement);
+  bool check_parts(const Statement& statement);
   void check_common(const Statement& statement);
   void check_fold(const FoldOp& op);
   void check_view(const ViewOp& op);

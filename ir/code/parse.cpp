@@ -1,5 +1,5 @@
-// parse.cpp — parses text to structured code. There is one function for each operation, which is
-// found by its keyword.
+// parse.cpp — parses text to structured code: the statements by the parts of their rows in
+// statements.def.
 //
 // Names and syntax are checked here; the verifiers check types, ranges and all other rules. Memory
 // grows only with the length of the text, because types and regions are limited.
@@ -14,6 +14,7 @@
 
 #include "ir/code/layout_text.h"
 #include "ir/code/limits.h"
+#include "ir/code/statements.h"
 #include "ir/code/text.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/scanner.h"
@@ -362,8 +363,6 @@ class CodeParser {
     return term.literal ? ValueOperand::literal(dtype, bits_of(*term.literal, dtype))
                         : ValueOperand(term.value);
   }
-  // An operand whose dtype nothing else determines.
-  ValueOperand plain_operand() { return value(); }
 
   // --- The head of a kernel
   // -----------------------------------------------------------------------
@@ -593,8 +592,7 @@ class CodeParser {
     if (scanner_.accept("registers")) out.registers = scanner_.expect_integer();
   }
 
-  // --- Statements
-  // ---------------------------------------------------------------------------------
+  // --- Statements -------------------------------------------------------------------------------
 
   struct Result {
     Token token;
@@ -640,88 +638,343 @@ class CodeParser {
     if (!results.empty()) scanner_.expect("=");
     const SourceLocation where = scanner_.location();
     const std::string_view word = scanner_.expect_identifier("a statement");
+    Reader in(*this, made, results);
     if (const auto row = parse_elementwise(word)) {
-      this->row(*row, made, results);
+      made.op = RowOp{*row, {}};
+      in.read<RowOp>();
+    } else if (const Keyword* const found = find_keyword(word)) {
+      in.read(*found);
+    } else if (const auto special = is_tile() ? std::nullopt : parse_instruction(word)) {
+      made.op = InstructionOp{special->instruction, {}, special->columns};
+      in.read<InstructionOp>();
     } else {
-      const Keyword* found = nullptr;
-      for (const Keyword& keyword : keywords())
-        if (keyword.name == word && keyword.in(language_, code_.pipelined)) found = &keyword;
-      const auto special = is_tile() ? std::nullopt : parse_instruction(word);
-      if (found)
-        (this->*found->parse)(made, results);
-      else if (special)
-        instruction(*special, made, results);
-      else
-        fail_at(where, fmt::format("{} is not a statement", quote(word.substr(0, 40))));
+      fail_at(where, fmt::format("{} is not a statement", quote(word.substr(0, 40))));
     }
-    if (made.results.size() != results.size() && !made.as<BufferOp>() && !made.as<WindowOp>())
+    if (made.results.size() != results.size() && info(made).results != ResultTypes::Names)
       fail_at(made.location, fmt::format("{} has {} results, but {} names are given", word,
                                          made.results.size(), results.size()));
     out.statements.push_back(std::move(made));
   }
 
-  using ParseStatement = void (CodeParser::*)(Statement&, const std::vector<Result>&);
+  class Reader;
+  // A keyword of a row of statements.def.
   struct Keyword {
-    enum Where : uint8_t { Both, Tiles, Kernels, Pipelines };
-    std::string_view name;
-    Where where;
-    ParseStatement parse;
-    bool in(Language language, bool pipelined) const {
-      if (where == Pipelines) return pipelined;
-      return where == Both || (where == Tiles) == (language == Language::Tile);
-    }
+    std::string_view word, second;  // "reduce", "argmax"
+    size_t which = 0;               // of the row's alternatives
+    uint8_t levels = 0;
+    void (*read)(Reader&) = nullptr;
   };
-  static std::span<const Keyword> keywords() {
-    using P = CodeParser;
-    static constexpr Keyword kKeywords[] = {
-        {"let", Keyword::Both, &P::let},
-        {"const", Keyword::Both, &P::constant},
-        {"iota", Keyword::Both, &P::iota},
-        {"test", Keyword::Both, &P::test},
-        {"load", Keyword::Both, &P::load},
-        {"store", Keyword::Both, &P::store},
-        {"reduce", Keyword::Both, &P::reduce},
-        {"scan", Keyword::Tiles, &P::scan},
-        {"dot", Keyword::Tiles, &P::dot},
-        {"reshape", Keyword::Both, &P::view<ViewKind::Reshape>},
-        {"broadcast", Keyword::Both, &P::view<ViewKind::Broadcast>},
-        {"transpose", Keyword::Both, &P::view<ViewKind::Transpose>},
-        {"slice", Keyword::Both, &P::view<ViewKind::Slice>},
-        {"buffer", Keyword::Tiles, &P::buffer},
-        {"alloc", Keyword::Kernels, &P::buffer},
-        {"for", Keyword::Both, &P::for_loop},
-        {"if", Keyword::Both, &P::branch},
-        {"ticket", Keyword::Tiles, &P::ticket},
-        {"await_predecessors", Keyword::Tiles, &P::await},
-        {"splat", Keyword::Kernels, &P::splat},
-        {"extract", Keyword::Kernels, &P::extract},
-        {"insert", Keyword::Kernels, &P::insert},
-        {"shuffle", Keyword::Kernels, &P::shuffle},
-        {"get", Keyword::Kernels, &P::get},
-        {"pack", Keyword::Kernels, &P::pack},
-        {"atomic", Keyword::Kernels, &P::atomic},
-        {"while", Keyword::Kernels, &P::while_loop},
-        {"role", Keyword::Kernels, &P::role},
-        {"role", Keyword::Pipelines, &P::copies},
-        {"channel", Keyword::Pipelines, &P::channel},
-        {"token", Keyword::Pipelines, &P::token},
-        {"put", Keyword::Pipelines, &P::put},
-        {"get", Keyword::Pipelines, &P::item<ReceiveOp>},
-        {"release", Keyword::Pipelines, &P::item<ReleaseOp>},
-        {"copy", Keyword::Pipelines, &P::copy},
-        {"pass", Keyword::Pipelines, &P::turn<PassOp>},
-        {"take", Keyword::Pipelines, &P::turn<TakeOp>},
-        {"view", Keyword::Pipelines, &P::window},
-        {"dot.start", Keyword::Pipelines, &P::start_dot},
-        {"dot.wait", Keyword::Pipelines, &P::wait_dot},
-        {"store.start", Keyword::Pipelines, &P::start_store},
-        {"store.wait", Keyword::Pipelines, &P::wait_store},
-        {"relayout", Keyword::Pipelines, &P::relayout},
-        {"undef", Keyword::Kernels, &P::undefined},
-        {"regroup", Keyword::Kernels, &P::regroup},
-    };
-    return kKeywords;
+  template <class Op>
+  static void add_keywords(std::vector<Keyword>& out) {
+    std::string_view rest = kInfoOf<Op>.keywords;
+    for (size_t which = 0; !rest.empty(); ++which) {
+      const std::string_view text = rest.substr(0, rest.find('|'));
+      rest.remove_prefix(std::min(text.size() + 1, rest.size()));
+      const size_t space = std::min(text.find(' '), text.size());
+      out.push_back({text.substr(0, space), text.substr(std::min(space + 1, text.size())), which,
+                     kInfoOf<Op>.levels, [](Reader& in) { in.begin<Op>(); }});
+    }
   }
+  const Keyword* find_keyword(std::string_view word) {
+    static const std::vector<Keyword> keywords = []<class... Op>(std::variant<Op...>*) {
+      std::vector<Keyword> out;
+      (add_keywords<Op>(out), ...);
+      std::ranges::stable_partition(out, [](const Keyword& k) { return !k.second.empty(); });
+      return out;
+    }(static_cast<StatementOp*>(nullptr));
+    for (const Keyword& keyword : keywords)
+      if (keyword.word == word && (keyword.levels & level()) &&
+          (keyword.second.empty() || scanner_.accept(keyword.second)))
+        return &keyword;
+    return nullptr;
+  }
+  // What is known about the program: kernels do not say whether they are for a CPU or a GPU.
+  int level() const {
+    if (!is_tile()) return Level::Kernel;
+    return code_.pipelined ? Level::Pipelined : Level::PlainTile;
+  }
+
+  // Reads one statement: the parts of its row in statements.def, and the types of its results.
+  class Reader {
+   public:
+    Reader(CodeParser& parser, Statement& s, const std::vector<Result>& results)
+        : parser_(parser), scanner_(parser.scanner_), code_(parser.code_), s_(s), names_(results) {}
+
+    void read(const Keyword& keyword) {
+      which_ = keyword.which;
+      keyword.read(*this);
+    }
+    template <class Op>
+    void begin() {
+      s_.op.emplace<Op>();
+      read<Op>();
+    }
+    template <class Op>
+    void read() {
+      visit_parts(*s_.as<Op>(), *this);
+      parser_.positions_.reset();
+      scope_.reset();
+      if (const auto* let = s_.as<LetOp>())
+        parser_.define(symbol_, let_symbol(symbol_, let->value));
+      if (has_written_types()) parser_.result_types(s_, names_);
+      if (kInfoOf<Op>.results == ResultTypes::Known) parser_.give_types(s_, names_, known_types());
+      set_literals();
+    }
+
+    void operator()(auto&&... parts) { (part(parts), ...); }
+
+    int level() const { return parser_.level(); }
+    bool at(std::string_view text) const { return scanner_.at(text); }
+    bool at_memory() const { return parser_.at_memory(); }
+    bool accept(std::string_view text) {
+      return scanner_.accept(text.substr(std::min(text.find_first_not_of(' '), text.size())));
+    }
+    size_t keyword() const { return which_; }
+    std::string role_name() {
+      return std::string(scanner_.expect_identifier("the name of a role"));
+    }
+    int64_t few(std::string_view what) { return parser_.few(what); }
+    int64_t in_flight() { return parser_.in_flight(); }
+
+    template <class At, class Rank>
+    void access(MemoryId& memory, At& at, Rank& rank) {
+      memory = parser_.memory();
+      if constexpr (std::is_same_v<Rank, std::optional<Expr>>) rank = parser_.rank();
+      if constexpr (std::is_same_v<At, Expr>) (*this)("[", at, "]");
+      if constexpr (std::is_same_v<At, std::vector<Expr>>) (*this)(at);
+    }
+
+    // Literals wait for their dtypes until all of the statement is read.
+    void literal_or_value(uint64_t& bits, const parts::TheResult&) {
+      literal_ = parser_.literal();
+      bits_ = &bits;
+    }
+    void literal_or_value(uint64_t& bits, const MemoryId& memory) {
+      bits = bits_of(parser_.literal(), code_[memory].dtype);
+    }
+    void literal_or_value(ValueOperand& operand, const ValueOperand& like) {
+      operand = parser_.operand(parser_.term(), code_[like.value].type.dtype);
+    }
+    void literal_or_value(ValueOperand& operand, const MemoryId& memory) {
+      const Term term = parser_.term();
+      operand = term.value;
+      literal_ = term.literal;
+      operand_ = &operand;
+      memory_ = &memory;
+    }
+    void literal_or_value(std::vector<ValueOperand>& operands, const auto&) {
+      do operands.emplace_back(terms_.emplace_back(parser_.term()).value);
+      while (scanner_.accept(","));
+      const auto* row = s_.as<RowOp>();
+      if (row && operands.size() != braze::info(row->op).arity)
+        fail_at(s_.location, fmt::format("{} takes {} operands, but {} are given", name(row->op),
+                                         braze::info(row->op).arity, operands.size()));
+    }
+
+    void positions(const parts::TheResult&) { parser_.positions_ = parser_.type_ahead(); }
+    void positions(const ValueOperand& value) {
+      parser_.positions_ = value.is_literal() ? ValueType{} : code_[value.value].type;
+    }
+    void positions(const MemoryId& memory) {
+      parser_.positions_ = parser_.constant_type(memory ? memory : memory_ahead());
+    }
+
+    // Integers, or expressions over symbols that count as constants.
+    void constants(std::vector<int64_t>& numbers, std::vector<Expr>& exprs) {
+      if (at("]") || at(")")) return;
+      do exprs.push_back(parser_.index());
+      while (accept(","));
+      for (const Expr& e : exprs)
+        if (!e.as_constant()) return;
+      for (const Expr& e : exprs) numbers.push_back(*e.as_constant());
+      exprs.clear();
+    }
+    int64_t one_axis() {
+      const SourceLocation where = scanner_.location();
+      const std::vector<int64_t> axes = parser_.integers("(", ")");
+      if (axes.size() != 1) fail_at(where, "a scan runs along one axis");
+      return axes[0];
+    }
+    void two_axes(int64_t& a, int64_t& b) {
+      const SourceLocation where = scanner_.location();
+      const std::vector<int64_t> axes = parser_.integers("(", ")");
+      if (axes.size() != 2) fail_at(where, "contract takes two axes, one of each operand");
+      a = axes[0];
+      b = axes[1];
+    }
+
+    void new_symbol(std::string& name) { name = symbol_ = parser_.new_symbol(); }
+    void carry(std::vector<std::pair<ValueId, ValueOperand>>& list) {
+      open();
+      if (s_.as<WhileOp>() ? (scanner_.expect("carry"), true) : accept("carry"))
+        list = parser_.carried();
+    }
+    Region body(std::string_view ending) {
+      open();
+      std::vector<ValueType> given = known_types();
+      if (s_.as<WhileOp>()) given.insert(given.begin(), {DType::Bool, 1, {}});
+      return parser_.region(ending, given);
+    }
+
+    void declaration(MemoryId& id) {
+      const bool is_buffer = s_.as<BufferOp>(), is_alloc = is_buffer && which_ == 1;
+      if (is_buffer && is_alloc == parser_.is_tile())
+        fail_at(s_.location, is_alloc ? "a tile program writes `buffer` instead of `alloc`"
+                                      : "a kernel writes `alloc` instead of `buffer`");
+      if (names_.size() != 1)
+        fail_at(s_.location, fmt::format("the {} needs one name", is_buffer ? "buffer" : "view"));
+      Memory memory{.name = std::string(names_[0].token.text),
+                    .space = is_buffer ? MemorySpace::Local : MemorySpace::Window,
+                    .mode = Mode::InOut};
+      if (is_buffer)
+        parser_.buffer(memory);
+      else
+        parser_.window(memory);
+      id = parser_.add_memory(names_[0].token, names_[0].where, std::move(memory));
+    }
+    void declaration(ChannelId& id) { id = parser_.channel(); }
+    void declaration(TokenId& id) { id = parser_.token(); }
+
+   private:
+    template <class Part>
+    requires requires(Part& part, Reader& in) { part.read(in); }
+    void part(Part& part) { part.read(*this); }
+    // Skips the words and punctuation of a text.
+    void part(std::string_view text) {
+      while (true) {
+        text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+        if (text.empty()) return;
+        size_t size = text.starts_with("..") ? 2 : 1;
+        if (text[0] >= 'a' && text[0] <= 'z')
+          size = std::min(text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"), text.size());
+        scanner_.expect(text.substr(0, size));
+        text.remove_prefix(size);
+      }
+    }
+    void part(int64_t& number) { number = scanner_.expect_integer(); }
+    void part(std::vector<int64_t>& numbers) { numbers = parser_.integers("(", ")"); }
+    void part(Monoid& monoid) { monoid = parser_.monoid(); }
+    void part(ValueOperand& operand) { operand = parser_.value(); }
+    void part(ValueId& value) { value = parser_.value(); }
+    void part(Expr& index) { index = parser_.index(); }
+    void part(std::vector<Expr>& at) { at = parser_.indices(); }
+    void part(Condition& condition) { condition = parser_.condition(); }
+    void part(Guard& guard) { guard = parser_.guard(); }
+    void part(CacheHint& hint) { hint = parser_.cache_hint(); }
+    void part(ChannelId& id) { id = parser_.named<ChannelId>("a channel"); }
+    void part(TokenId& id) { id = parser_.named<TokenId>("a token"); }
+    // Reads the operands as the letters of the row say. The last letter may repeat if it is 'V'.
+    void part(std::vector<InstructionOperand>& operands) {
+      const std::string_view letters = braze::info(s_.as<InstructionOp>()->instruction).operands;
+      for (size_t i = 0; i < letters.size(); ++i) {
+        if (i > 0) scanner_.expect(",");
+        do operands.push_back(parser_.instruction_operand(letters[i]));
+        while (letters[i] == 'V' && accept(","));
+      }
+    }
+
+    // The memory object after the next comma outside of brackets.
+    MemoryId memory_ahead() {
+      const Scanner here = scanner_;
+      for (int depth = 0; depth > 0 || !at(",");) {
+        if (scanner_.at_end()) scanner_.fail_here("a copy must end with \", %channel.field\"");
+        if (at("(") || at("[")) ++depth;
+        if (at(")") || at("]")) --depth;
+        scanner_.next();
+      }
+      scanner_.expect(",");
+      const MemoryId found = parser_.memory();
+      scanner_ = here;
+      return found;
+    }
+
+    // Begins the scope of the symbols and carried values that the body sees.
+    void open() {
+      if (scope_) return;
+      if (const auto* loop = s_.as<ForOp>()) {
+        scope_.emplace(parser_);
+        parser_.define(symbol_, loop_symbol(symbol_, loop->low, loop->high, loop->step));
+      } else if (const auto* copies = s_.as<CopiesOp>()) {
+        scope_.emplace(parser_);
+        if (!copies->symbol.empty()) parser_.define(symbol_, grid_symbol(symbol_, copies->copies));
+      } else if (const auto* role = s_.as<RoleOp>()) {
+        constexpr int64_t kWarps = kMaxBlock / 32;
+        if (role->begin < 0 || role->end <= role->begin || role->end > kWarps)
+          fail_at(s_.location,
+                  fmt::format("the warps of a role are a range FIRST..END, within 0..{}", kWarps));
+        if (parser_.symbols_.contains("rtid"))
+          fail_at(s_.location, "a role cannot stand inside another role");
+        scope_.emplace(parser_);
+        parser_.define("rtid", role_thread_symbol(role->end - role->begin));
+      } else if (s_.as<WhileOp>()) {
+        scope_.emplace(parser_);
+      }
+    }
+
+    // The types of results that follow from the operands, and of the values that leave the body.
+    std::vector<ValueType> known_types() const {
+      std::vector<ValueType> out;
+      const auto add = [&](const ValueOperand& operand) {
+        out.push_back(code_[operand.value].type);
+      };
+      if (s_.as<TicketOp>()) out.push_back({DType::Bool, 1, {}});
+      if (const auto* dot = s_.as<StartDotOp>()) add(dot->c);
+      if (const auto* wait = s_.as<WaitDotOp>()) std::ranges::for_each(wait->operands, add);
+      if (const auto* branch = s_.as<IfOp>(); branch && branch->then)
+        std::ranges::for_each(branch->then->yields, add);
+      if (const auto* loop = s_.as<ForOp>())
+        for (const auto& [inside, first] : loop->carried) add(inside);
+      if (const auto* loop = s_.as<WhileOp>())
+        for (const auto& [inside, first] : loop->carried) add(inside);
+      return out;
+    }
+    bool has_written_types() const {
+      const auto* special = s_.as<InstructionOp>();
+      if (special && braze::info(special->instruction).result == InstructionResult::None)
+        return false;
+      return braze::info(s_).results == ResultTypes::Written;
+    }
+
+    void set_literals() {
+      if (bits_) *bits_ = bits_of(*literal_, code_[s_.results[0]].type.dtype);
+      if (operand_ && literal_) *operand_ = parser_.operand({{}, literal_}, code_[*memory_].dtype);
+      if (auto* pack = s_.as<PackOp>())
+        for (size_t i = 0; i < terms_.size(); ++i)
+          pack->operands[i] = parser_.operand(terms_[i], code_[s_.results[0]].type.dtype);
+      if (auto* row = s_.as<RowOp>()) set_literals(*row);
+    }
+    // A literal has the dtype of the operands that are not literals, or of the result.
+    void set_literals(RowOp& row) {
+      const size_t first = row.op == ElementwiseOp::select ? 1 : 0;
+      std::optional<DType> fixed;
+      for (size_t i = first; i < terms_.size(); ++i)
+        if (!terms_[i].literal) fixed = code_[terms_[i].value].type.dtype;
+      if (!fixed && braze::info(row.op).result == ResultRule::Same)
+        fixed = code_[s_.results[0]].type.dtype;
+      for (size_t i = 0; i < terms_.size(); ++i) {
+        if (terms_[i].literal && i >= first && !fixed)
+          fail_at(terms_[i].literal->where,
+                  "nothing gives this literal a dtype; write the value as a `const` with a type "
+                  "first");
+        row.operands[i] =
+            parser_.operand(terms_[i], i < first ? DType::Bool : fixed.value_or(DType::F32));
+      }
+    }
+
+    CodeParser& parser_;
+    Scanner& scanner_;
+    KernelCode& code_;
+    Statement& s_;
+    const std::vector<Result>& names_;
+    size_t which_ = 0;         // of the row's keywords
+    std::string_view symbol_;  // that the statement defines
+    std::optional<Nested> scope_;
+    std::vector<Term> terms_;         // the operands of a row or a pack
+    std::optional<Literal> literal_;  // of *bits_ or *operand_
+    uint64_t* bits_ = nullptr;
+    ValueOperand* operand_ = nullptr;
+    const MemoryId* memory_ = nullptr;  // whose dtype *operand_ has
+  };
 
   // Reads ": type", and defines the results with it.
   void result_types(Statement& s, const std::vector<Result>& results) {
@@ -760,46 +1013,6 @@ class CodeParser {
     scanner_ = here;
     scanner_.fail_here("this statement needs its type at the end, as in `: f32[64]`");
   }
-  // Calls `parse`, in which position symbols are those of `type`.
-  template <class F>
-  void with_positions(const ValueType& type, F&& parse) {
-    positions_ = type;
-    parse();
-    positions_.reset();
-  }
-
-  void let(Statement& s, const std::vector<Result>&) {
-    const std::string_view name = new_symbol();
-    scanner_.expect("=");
-    Expr e = index();
-    define(name, let_symbol(name, e));
-    s.op = LetOp{std::string(name), std::move(e)};
-  }
-
-  void constant(Statement& s, const std::vector<Result>& results) {
-    const Literal value = literal();
-    result_types(s, results);
-    s.op = ConstOp{bits_of(value, code_[s.results[0]].type.dtype)};
-  }
-
-  void iota(Statement& s, const std::vector<Result>& results) {
-    IndexOp op;
-    with_positions(type_ahead(), [&] {
-      scanner_.expect("(");
-      op.value = index();
-      scanner_.expect(")");
-    });
-    s.op = std::move(op);
-    result_types(s, results);
-  }
-
-  void test(Statement& s, const std::vector<Result>& results) {
-    TestOp op;
-    with_positions(type_ahead(), [&] { op.condition = condition(); });
-    s.op = std::move(op);
-    result_types(s, results);
-  }
-
   Guard guard() {
     Guard out;
     out.clip = code_.pipelined && scanner_.accept("clip");
@@ -809,11 +1022,6 @@ class CodeParser {
     else
       out.mask = value();
     return out;
-  }
-  template <class Access>
-  void access_tail(Access& op) {
-    if (!is_tile() && scanner_.accept("align")) op.align = scanner_.expect_integer();
-    op.cache = cache_hint();
   }
   CacheHint cache_hint() {
     if (!scanner_.accept("cache")) return CacheHint::None;
@@ -842,175 +1050,24 @@ class CodeParser {
     return out;
   }
 
-  // Integers, or expressions over symbols that count as constants.
-  void constants(std::string_view open, std::string_view close, std::vector<int64_t>& numbers,
-                 std::vector<Expr>& exprs) {
-    scanner_.expect(open);
-    bool constant = true;
-    if (!scanner_.at(close)) {
-      do exprs.push_back(index());
-      while (scanner_.accept(","));
-    }
-    scanner_.expect(close);
-    for (const Expr& e : exprs) constant &= e.as_constant().has_value();
-    if (!constant) return;
-    for (const Expr& e : exprs) numbers.push_back(*e.as_constant());
-    exprs.clear();
-  }
-
-  void load(Statement& s, const std::vector<Result>& results) {
-    LoadOp op;
-    with_positions(type_ahead(), [&] {
-      op.memory = memory();
-      op.rank = rank();
-      op.at = indices();
-      op.guard = guard();
-      if (op.guard && !op.guard.clip) {
-        scanner_.expect("fill");
-        op.fill = bits_of(literal(), code_[op.memory].dtype);
-      }
-      access_tail(op);
-    });
-    s.op = std::move(op);
-    result_types(s, results);
-  }
-
-  void store(Statement& s, const std::vector<Result>&) {
-    StoreOp op;
-    const Term stored = term();
-    scanner_.expect(",");
-    op.memory = memory();
-    op.rank = rank();
-    op.value = operand(stored, code_[op.memory].dtype);
-    with_positions(stored.literal ? ValueType{} : code_[stored.value].type, [&] {
-      op.at = indices();
-      op.guard = guard();
-      access_tail(op);
-    });
-    s.op = std::move(op);
-  }
-
-  // A literal has the dtype of the operands that are not literals, or of the result.
-  void row(ElementwiseOp op, Statement& s, const std::vector<Result>& results) {
-    std::vector<Term> terms;
-    do terms.push_back(term());
-    while (scanner_.accept(","));
-    if (terms.size() != info(op).arity)
-      fail_at(s.location, fmt::format("{} takes {} operands, but {} are given", name(op),
-                                      info(op).arity, terms.size()));
-    result_types(s, results);
-    const size_t first = op == ElementwiseOp::select ? 1 : 0;
-    std::optional<DType> fixed;
-    for (size_t i = first; i < terms.size(); ++i)
-      if (!terms[i].literal) fixed = code_[terms[i].value].type.dtype;
-    if (!fixed && info(op).result == ResultRule::Same) fixed = code_[s.results[0]].type.dtype;
-    RowOp made{op, {}};
-    for (size_t i = 0; i < terms.size(); ++i) {
-      if (terms[i].literal && i >= first && !fixed)
-        fail_at(
-            terms[i].literal->where,
-            "nothing gives this literal a dtype; write the value as a `const` with a type first");
-      made.operands.push_back(
-          operand(terms[i], i < first ? DType::Bool : fixed.value_or(DType::F32)));
-    }
-    s.op = std::move(made);
-  }
-
-  std::vector<int64_t> axes() {
-    scanner_.expect("axes");
-    return integers("(", ")");
-  }
-
-  void reduce(Statement& s, const std::vector<Result>& results) {
-    if (scanner_.at("argmin") || scanner_.at("argmax")) {
-      if (!is_tile())
-        scanner_.fail_here(
-            "kernels have no argmin and argmax; write them as comparisons and selects");
-      ArgFoldOp op;
-      op.is_max = scanner_.next().text == "argmax";
-      op.values = plain_operand();
-      scanner_.expect(",");
-      op.indices = plain_operand();
-      op.axes = axes();
-      s.op = std::move(op);
-    } else {
-      FoldOp op;
-      op.monoid = monoid();
-      op.operand = plain_operand();
-      op.lanes = !is_tile() && scanner_.accept("lanes");
-      op.cluster = code_.pipelined && scanner_.accept("cluster");
-      if (!op.lanes && !op.cluster) op.axes = axes();
-      s.op = std::move(op);
-    }
-    result_types(s, results);
-  }
   Monoid monoid() {
+    if (scanner_.at("argmin") || scanner_.at("argmax"))
+      scanner_.fail_here(
+          "kernels have no argmin and argmax; write them as comparisons and selects");
     const auto found = parse_monoid(scanner_.peek().text);
     if (!found) scanner_.fail_here("expected sum, prod, min, max, and or or");
     scanner_.next();
     return *found;
   }
 
-  void scan(Statement& s, const std::vector<Result>& results) {
-    TileScanOp op;
-    op.monoid = monoid();
-    op.operand = plain_operand();
-    const SourceLocation where = scanner_.location();
-    const std::vector<int64_t> along = axes();
-    if (along.size() != 1) fail_at(where, "a scan runs along one axis");
-    op.axis = along[0];
-    op.reverse = scanner_.accept("reverse");
-    op.exclusive = scanner_.accept("exclusive");
-    s.op = std::move(op);
-    result_types(s, results);
+  // Whether the next name is that of a memory object.
+  bool at_memory() const {
+    const auto found = visible_.find(scanner_.peek().text);
+    return scanner_.peek().kind == TokenKind::Value && found != visible_.end() &&
+           std::holds_alternative<MemoryId>(found->second);
   }
 
-  void dot(Statement& s, const std::vector<Result>& results) {
-    TileDotOp op;
-    const auto side = [&](ValueOperand& operand, MemoryId& buffer) {
-      const auto found = visible_.find(scanner_.peek().text);
-      const bool is_memory = scanner_.peek().kind == TokenKind::Value && found != visible_.end() &&
-                             std::holds_alternative<MemoryId>(found->second);
-      if (is_memory)
-        buffer = memory();
-      else
-        operand = plain_operand();
-      scanner_.expect(",");
-    };
-    side(op.a, op.a_buffer);
-    side(op.b, op.b_buffer);
-    op.c = plain_operand();
-    contract(op);
-    s.op = std::move(op);
-    result_types(s, results);
-  }
-  template <class Dot>
-  void contract(Dot& op) {
-    if (scanner_.accept("contract")) {
-      const SourceLocation where = scanner_.location();
-      const std::vector<int64_t> pair = integers("(", ")");
-      if (pair.size() != 2) fail_at(where, "contract takes two axes, one of each operand");
-      op.contract_a = pair[0];
-      op.contract_b = pair[1];
-    }
-    op.tf32 = scanner_.accept("tf32");
-  }
-
-  template <ViewKind kKind>
-  void view(Statement& s, const std::vector<Result>& results) {
-    ViewOp op{kKind, plain_operand(), {}};
-    if (kKind == ViewKind::Transpose) scanner_.expect("perm");
-    if (kKind == ViewKind::Transpose) op.arguments = integers("(", ")");
-    if (kKind == ViewKind::Slice) constants("(", ")", op.arguments, op.offsets);
-    s.op = std::move(op);
-    result_types(s, results);
-  }
-
-  void buffer(Statement& s, const std::vector<Result>& results) {
-    if (results.size() != 1) fail_at(s.location, "the buffer needs one name");
-    Memory memory{.name = std::string(results[0].token.text),
-                  .space = MemorySpace::Local,
-                  .mode = Mode::InOut};
+  void buffer(Memory& memory) {
     if (!is_tile() && scanner_.accept("shared"))
       memory.space = MemorySpace::Shared;
     else if (!is_tile())
@@ -1024,11 +1081,16 @@ class CodeParser {
       memory.scratch_offset = scanner_.expect_integer();
       if (memory.scratch_offset < 0) scanner_.fail_here("a place in scratch cannot be negative");
     }
-    s.op = BufferOp{add_memory(results[0].token, results[0].where, std::move(memory))};
+  }
+  void window(Memory& memory) {
+    scanner_.expect(":");
+    const ValueType part = type();
+    memory.dtype = part.dtype;
+    for (const int64_t extent : part.extents) memory.shape.emplace_back(extent);
   }
 
   // "carry(%inside = %first, ...)"; defines the inside names in the current scope.
-  std::vector<std::pair<ValueId, ValueOperand>> carried(std::vector<ValueType>& types) {
+  std::vector<std::pair<ValueId, ValueOperand>> carried() {
     std::vector<std::pair<ValueId, ValueOperand>> out;
     std::vector<Result> names;
     scanner_.expect("(");
@@ -1036,189 +1098,14 @@ class CodeParser {
       names.push_back({scanner_.peek(), scanner_.location()});
       scanner_.expect_value();
       scanner_.expect("=");
-      const ValueId first = value();
-      types.push_back(code_[first].type);
-      out.emplace_back(ValueId(), first);
+      out.emplace_back(ValueId(), value());
     } while (scanner_.accept(","));
     scanner_.expect(")");
     for (size_t i = 0; i < names.size(); ++i)
-      out[i].first = new_value(names[i].token, names[i].where, types[i]);
+      out[i].first = new_value(names[i].token, names[i].where, code_[out[i].second.value].type);
     return out;
   }
 
-  void for_loop(Statement& s, const std::vector<Result>& results) {
-    std::vector<ValueType> types;
-    ForOp op;
-    {
-      const Nested scope(*this);
-      const std::string_view name = new_symbol();
-      op.symbol = name;
-      scanner_.expect(":");
-      op.low = index();
-      scanner_.expect("..");
-      op.high = index();
-      if (scanner_.accept("step")) op.step = index();
-      op.is_static = (!is_tile() || code_.pipelined) && scanner_.accept("static");
-      if (scanner_.accept("unroll")) op.unroll = scanner_.expect_integer();
-      define(name, loop_symbol(name, op.low, op.high, op.step));
-      if (scanner_.accept("carry")) op.carried = carried(types);
-      op.body = region("yield", types);
-    }
-    s.op = std::move(op);
-    give_types(s, results, types);
-  }
-
-  void branch(Statement& s, const std::vector<Result>& results) {
-    IfOp op;
-    if (scanner_.at("("))
-      op.condition = condition();
-    else
-      op.flag = value();
-    op.then = region("yield", {});
-    std::vector<ValueType> types;
-    for (const ValueOperand& yielded : op.then->yields) types.push_back(code_[yielded.value].type);
-    if (scanner_.accept("else")) op.otherwise = region("yield", types);
-    s.op = std::move(op);
-    give_types(s, results, types);
-  }
-
-  void while_loop(Statement& s, const std::vector<Result>& results) {
-    std::vector<ValueType> types;
-    WhileOp op;
-    {
-      const Nested scope(*this);
-      scanner_.expect("carry");
-      op.carried = carried(types);
-      std::vector<ValueType> given = types;
-      given.insert(given.begin(), {DType::Bool, 1, {}});
-      op.body = region("continue", given);
-    }
-    s.op = std::move(op);
-    give_types(s, results, types);
-  }
-
-  void ticket(Statement& s, const std::vector<Result>& results) {
-    TicketOp op;
-    op.memory = memory();
-    op.at = indices();
-    scanner_.expect("of");
-    scanner_.expect("(");
-    op.count = index();
-    scanner_.expect(")");
-    s.op = std::move(op);
-    give_types(s, results, {{DType::Bool, 1, {}}});
-  }
-
-  void await(Statement& s, const std::vector<Result>&) { s.op = AwaitOp{}; }
-
-  void splat(Statement& s, const std::vector<Result>& results) {
-    s.op = SplatOp{plain_operand()};
-    result_types(s, results);
-  }
-  void extract(Statement& s, const std::vector<Result>& results) {
-    LaneOp op;
-    op.operand = plain_operand();
-    scanner_.expect("lane");
-    op.lane = scanner_.expect_integer();
-    s.op = std::move(op);
-    result_types(s, results);
-  }
-  void insert(Statement& s, const std::vector<Result>& results) {
-    LaneOp op;
-    op.insert = true;
-    op.operand = plain_operand();
-    scanner_.expect(",");
-    const Term element = term();
-    op.element = operand(element, code_[op.operand.value].type.dtype);
-    scanner_.expect("lane");
-    op.lane = scanner_.expect_integer();
-    s.op = std::move(op);
-    result_types(s, results);
-  }
-  void shuffle(Statement& s, const std::vector<Result>& results) {
-    ShuffleOp op;
-    op.a = plain_operand();
-    scanner_.expect(",");
-    op.b = plain_operand();
-    op.lanes = integers("(", ")");
-    s.op = std::move(op);
-    result_types(s, results);
-  }
-  void get(Statement& s, const std::vector<Result>& results) {
-    GetOp op;
-    op.operand = plain_operand();
-    constants("[", "]", op.at, op.positions);
-    s.op = std::move(op);
-    result_types(s, results);
-  }
-  void pack(Statement& s, const std::vector<Result>& results) {
-    std::vector<Term> terms;
-    do terms.push_back(term());
-    while (scanner_.accept(","));
-    result_types(s, results);
-    PackOp op;
-    for (const Term& t : terms) op.operands.push_back(operand(t, code_[s.results[0]].type.dtype));
-    s.op = std::move(op);
-  }
-  void atomic(Statement& s, const std::vector<Result>& results) {
-    AtomicOp op;
-    op.is_max = scanner_.accept("max");
-    if (!op.is_max) scanner_.expect("add");
-    op.memory = memory();
-    scanner_.expect("[");
-    op.at = index();
-    scanner_.expect("]");
-    scanner_.expect(",");
-    op.value = operand(term(), code_[op.memory].dtype);
-    scanner_.expect("order");
-    op.acquire_release = scanner_.accept("acq_rel");
-    if (!op.acquire_release) scanner_.expect("relaxed");
-    s.op = std::move(op);
-    result_types(s, results);
-  }
-
-  // --- Kernels for a GPU
-
-  void role(Statement& s, const std::vector<Result>&) {
-    RoleOp op;
-    op.name = scanner_.expect_identifier("the name of a role");
-    scanner_.expect("warps");
-    op.begin = scanner_.expect_integer();
-    scanner_.expect("..");
-    op.end = scanner_.expect_integer();
-    if (op.begin < 0 || op.end <= op.begin || op.end > kMaxBlock / 32)
-      fail_at(s.location, fmt::format("the warps of a role are a range FIRST..END, within 0..{}",
-                                      kMaxBlock / 32));
-    if (scanner_.accept("registers")) op.registers = scanner_.expect_integer();
-    const Nested scope(*this);
-    if (symbols_.contains("rtid")) fail_at(s.location, "a role cannot stand inside another role");
-    define("rtid", role_thread_symbol(op.end - op.begin));
-    op.body = region("", {});
-    s.op = std::move(op);
-  }
-  void undefined(Statement& s, const std::vector<Result>& results) {
-    s.op = UndefOp{};
-    result_types(s, results);
-  }
-  void regroup(Statement& s, const std::vector<Result>& results) {
-    s.op = RegroupOp{plain_operand()};
-    result_types(s, results);
-  }
-
-  // Reads the operands as the letters of the row say. The last letter may repeat if it is 'V'.
-  void instruction(const NamedInstruction& named, Statement& s,
-                   const std::vector<Result>& results) {
-    InstructionOp op{named.instruction, {}, named.columns};
-    const std::string_view letters = info(named.instruction).operands;
-    for (size_t i = 0; i < letters.size(); ++i) {
-      if (i > 0) scanner_.expect(",");
-      op.operands.push_back(instruction_operand(letters[i]));
-      while (letters[i] == 'V' && scanner_.accept(","))
-        op.operands.push_back(instruction_operand('V'));
-    }
-    s.op = std::move(op);
-    if (info(named.instruction).result != InstructionResult::None) result_types(s, results);
-  }
   InstructionOperand instruction_operand(char letter) {
     switch (letter) {
       case 'i':
@@ -1226,7 +1113,7 @@ class CodeParser {
         return index();
       case 'v':
       case 'V':
-        return plain_operand();
+        return value();
       case 't':
       case 'T': {
         MapPlace out{named<TensorMapId>("a tensor map")};
@@ -1234,9 +1121,7 @@ class CodeParser {
         return out;
       }
       case 'M':
-        if (const auto found = visible_.find(scanner_.peek().text);
-            found != visible_.end() && std::holds_alternative<ValueId>(found->second))
-          return plain_operand();
+        if (!at_memory()) return value();
         return place(true);
       default:
         return place(letter == 'B');
@@ -1289,7 +1174,7 @@ class CodeParser {
     return count;
   }
 
-  void channel(Statement& s, const std::vector<Result>&) {
+  ChannelId channel() {
     const Token token = scanner_.peek();
     const SourceLocation where = scanner_.location();
     Channel out{std::string(scanner_.expect_value())};
@@ -1312,7 +1197,7 @@ class CodeParser {
     scanner_.expect("{");
     while (!scanner_.accept("}")) out.fields.push_back(field(token.text));
     code_.channels.push_back(std::move(out));
-    s.op = ChannelOp{id};
+    return id;
   }
   MemoryId field(std::string_view channel) {
     const SourceLocation where = scanner_.location();
@@ -1327,7 +1212,7 @@ class CodeParser {
     return add_memory(token, where, std::move(memory));
   }
 
-  void token(Statement& s, const std::vector<Result>&) {
+  TokenId token() {
     const Token token = scanner_.peek();
     const SourceLocation where = scanner_.location();
     TurnToken out{std::string(scanner_.expect_value())};
@@ -1341,26 +1226,7 @@ class CodeParser {
     const TokenId id(code_.tokens.size());
     define(token, where, id);
     code_.tokens.push_back(std::move(out));
-    s.op = TurnsOp{id};
-  }
-
-  void copies(Statement& s, const std::vector<Result>&) {
-    CopiesOp op;
-    op.name = scanner_.expect_identifier("the name of a role");
-    const Nested scope(*this);
-    if (scanner_.accept("(")) {
-      const std::string_view symbol = new_symbol();
-      op.symbol = symbol;
-      scanner_.expect(":");
-      op.copies = few("number of a role's copies");
-      define(symbol, grid_symbol(symbol, op.copies));
-      scanner_.expect(")");
-    }
-    scanner_.expect("warps");
-    op.warps = few("number of a copy's warps");
-    if (scanner_.accept("registers")) op.registers = scanner_.expect_integer();
-    op.body = region("", {});
-    s.op = std::move(op);
+    return id;
   }
 
   // The type of the memory of which a window shows a part. It fails for parameters, whose extents
@@ -1370,125 +1236,6 @@ class CodeParser {
     if (space != MemorySpace::Field && space != MemorySpace::Window && space != MemorySpace::Local)
       scanner_.fail_here(fmt::format("%{} is not on-chip memory", code_[id].name));
     return memory_type(code_[id]);
-  }
-
-  ChannelId channel() { return named<ChannelId>("a channel"); }
-  Expr item_of() {
-    scanner_.expect("[");
-    Expr out = index();
-    scanner_.expect("]");
-    return out;
-  }
-  void put(Statement& s, const std::vector<Result>&) {
-    PutOp op{channel(), item_of()};
-    op.body = region("", {});
-    s.op = std::move(op);
-  }
-  template <class Op>
-  void item(Statement& s, const std::vector<Result>&) {
-    Op op{channel(), {}};
-    op.item = item_of();
-    s.op = std::move(op);
-  }
-  template <class Op>
-  void turn(Statement& s, const std::vector<Result>&) {
-    Op op{named<TokenId>("a token"), {}, {}};
-    const SourceLocation where = scanner_.location();
-    const std::vector<Expr> at = indices();
-    if (at.size() != 2) fail_at(where, "a turn is written [element, item]");
-    op.element = at[0];
-    op.item = at[1];
-    s.op = std::move(op);
-  }
-
-  // The position symbols before the comma depend on the field after it, which is therefore read
-  // first.
-  void copy(Statement& s, const std::vector<Result>&) {
-    CopyOp op;
-    const Scanner here = scanner_;
-    for (int depth = 0; depth > 0 || !scanner_.at(",");) {
-      if (scanner_.at_end()) scanner_.fail_here("a copy must end with \", %channel.field\"");
-      if (scanner_.at("(") || scanner_.at("[")) ++depth;
-      if (scanner_.at(")") || scanner_.at("]")) --depth;
-      scanner_.next();
-    }
-    scanner_.expect(",");
-    op.field = memory();
-    scanner_ = here;
-    with_positions(constant_type(op.field), [&] {
-      op.memory = memory();
-      op.at = indices();
-      op.guard = guard();
-      op.cache = cache_hint();
-    });
-    scanner_.expect(",");
-    memory();
-    s.op = std::move(op);
-  }
-
-  void window(Statement& s, const std::vector<Result>& results) {
-    if (results.size() != 1) fail_at(s.location, "the view needs one name");
-    WindowOp op;
-    op.source = memory();
-    if (scanner_.at("[")) op.item = item_of();
-    scanner_.expect("(");
-    do op.offsets.push_back(index());
-    while (scanner_.accept(","));
-    scanner_.expect(")");
-    scanner_.expect(":");
-    Memory memory{.name = std::string(results[0].token.text),
-                  .space = MemorySpace::Window,
-                  .mode = Mode::InOut};
-    const ValueType window = type();
-    memory.dtype = window.dtype;
-    for (const int64_t extent : window.extents) memory.shape.emplace_back(extent);
-    op.window = add_memory(results[0].token, results[0].where, std::move(memory));
-    s.op = std::move(op);
-  }
-
-  void start_dot(Statement& s, const std::vector<Result>& results) {
-    StartDotOp op;
-    const auto found = visible_.find(scanner_.peek().text);
-    if (found != visible_.end() && std::holds_alternative<MemoryId>(found->second))
-      op.a_window = memory();
-    else
-      op.a = plain_operand();
-    scanner_.expect(",");
-    op.b_window = memory();
-    scanner_.expect(",");
-    op.c = plain_operand();
-    contract(op);
-    op.fresh = scanner_.accept("fresh");
-    if (op.fresh && scanner_.at("(")) op.fresh_when = condition();
-    const ValueType type = code_[op.c.value].type;
-    s.op = std::move(op);
-    give_types(s, results, {type});
-  }
-  void wait_dot(Statement& s, const std::vector<Result>& results) {
-    WaitDotOp op{in_flight()};
-    std::vector<ValueType> types;
-    while (scanner_.accept(",")) {
-      op.operands.push_back(plain_operand());
-      types.push_back(code_[op.operands.back().value].type);
-    }
-    s.op = std::move(op);
-    give_types(s, results, types);
-  }
-  void start_store(Statement& s, const std::vector<Result>&) {
-    StartStoreOp op;
-    op.window = memory();
-    scanner_.expect(",");
-    with_positions(constant_type(op.window), [&] {
-      op.memory = memory();
-      op.at = indices();
-      op.guard = guard();
-    });
-    s.op = std::move(op);
-  }
-  void wait_store(Statement& s, const std::vector<Result>&) { s.op = WaitStoreOp{in_flight()}; }
-  void relayout(Statement& s, const std::vector<Result>& results) {
-    s.op = RelayoutOp{plain_operand()};
-    result_types(s, results);
   }
 
   Scanner scanner_;

@@ -1,8 +1,9 @@
-// print.cpp — prints structured code as text. There is one overload for each operation, in the
-// order of the grammar.
+// print.cpp — prints structured code as text: the statements from the parts of their rows in
+// statements.def.
 #include <bit>
 #include <cmath>
 
+#include "ir/code/statements.h"
 #include "ir/code/text.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/text.h"
@@ -68,7 +69,7 @@ class Printer {
       for (const Memory& memory : code_.memories)
         if (memory.space == MemorySpace::Workspace)
           out_ += fmt::format("  workspace %{}: {}{}{}\n", memory.name, name(memory.dtype),
-                              list(memory.shape), memory.zeroed ? " zero" : "");
+                              extents(memory.shape), memory.zeroed ? " zero" : "");
     for (size_t p = 0; p < code_.phases.size(); ++p) {
       const Phase& phase = code_.phases[p];
       if (p > 0)
@@ -98,7 +99,7 @@ class Printer {
   static std::string exprs(const std::vector<Expr>& list) {
     return join(list, ", ", [](const Expr& e) { return e.to_string(); });
   }
-  static std::string list(const std::vector<Expr>& list) { return "[" + exprs(list) + "]"; }
+  static std::string extents(const std::vector<Expr>& list) { return "[" + exprs(list) + "]"; }
   static std::string numbers(const std::vector<int64_t>& values) {
     return join(values, ", ", [](int64_t v) { return std::to_string(v); });
   }
@@ -124,9 +125,8 @@ class Printer {
   std::string map_text(const TensorMap& map) const {
     std::string out =
         fmt::format("%{}: tensormap(%{}: {}{} box[{}]", map.name, code_[map.memory].name,
-                    name(map.dtype), list(map.extents), numbers(map.box));
-    if (map.swizzle > 0) out += fmt::format(" swizzle {}", map.swizzle);
-    return out + ")";
+                    name(map.dtype), extents(map.extents), numbers(map.box));
+    return out + swizzle(map.swizzle) + ")";
   }
   std::string work_parameters() const {
     std::string out;
@@ -139,8 +139,8 @@ class Printer {
   std::string memory_text(const Memory& memory, std::string_view mode) const {
     std::string out = fmt::format("%{}: {} {}{}{}", memory.name, mode,
                                   language_ == Language::Kernel ? "global " : "",
-                                  name(memory.dtype), list(memory.shape));
-    if (!memory.strides.empty()) out += " strides " + list(memory.strides);
+                                  name(memory.dtype), extents(memory.shape));
+    if (!memory.strides.empty()) out += " strides " + extents(memory.strides);
     if (memory.align > 0) out += fmt::format(" align {}", memory.align);
     return out;
   }
@@ -157,48 +157,16 @@ class Printer {
                                 : "%" + code_[operand.value].name;
   }
   std::string value(ValueId id) const { return "%" + code_[id].name; }
-  std::string place(MemoryId memory, const std::vector<Expr>& at,
-                    const std::optional<Expr>& rank = {}) const {
-    return "%" + code_[memory].name + (rank ? "@" + rank_text(*rank) : "") + list(at);
-  }
   // A rank after "@". A name or number has no parentheses around it, and everything else has.
   static std::string rank_text(const Expr& rank) {
     const bool alone = rank.operands().empty() && rank.as_constant().value_or(0) >= 0;
     return alone ? rank.to_string() : "(" + rank.to_string() + ")";
   }
-  std::string operand_text(const ValueOperand& operand) const { return value(operand); }
-  std::string operand_text(const Expr& index) const { return index.to_string(); }
-  std::string operand_text(const Place& p) const {
-    std::string out = place(p.memory, {p.at}, p.rank);
-    if (p.matrix)
-      out += fmt::format(" {} lbo {} sbo {} swizzle {}", p.matrix->k_major ? "k" : "mn",
-                         p.matrix->leading, p.matrix->stride, p.matrix->swizzle);
-    return out;
-  }
-  std::string operand_text(const MapPlace& p) const {
-    return "%" + code_[p.map].name + (p.at.empty() ? "" : list(p.at));
-  }
-  std::string guard(const Guard& g) const {
-    if (g.clip) return " clip";
-    if (g.mask) return " mask " + value(g.mask);
-    return g.condition.empty() ? "" : " mask (" + condition_text(g.condition) + ")";
-  }
-  static std::string cache(CacheHint hint) {
-    return hint == CacheHint::Stream ? " cache stream"
-           : hint == CacheHint::Keep ? " cache keep"
-                                     : "";
-  }
-  static std::string align(int64_t bytes) {
-    return bytes > 0 ? fmt::format(" align {}", bytes) : "";
-  }
   std::string values(const std::vector<ValueOperand>& list) const {
     return join(list, ", ", [&](const ValueOperand& o) { return value(o); });
   }
-  std::string carried(const std::vector<std::pair<ValueId, ValueOperand>>& list) const {
-    return " carry(" +
-           join(list, ", ",
-                [&](const auto& c) { return value(c.first) + " = " + value(c.second); }) +
-           ")";
+  static std::string swizzle(int64_t bytes) {
+    return bytes > 0 ? fmt::format(" swizzle {}", bytes) : "";
   }
 
   void region(const Region& body, int depth, std::string_view yield) {
@@ -209,235 +177,174 @@ class Printer {
     out_ += fmt::format("{:{}}}}", "", 2 * depth);
   }
 
+  // --- Statements
+
   void line(const Statement& s, int depth, bool with_regions) {
     out_ += fmt::format("{:{}}", "", 2 * depth);
     if (!s.results.empty())
       out_ += join(s.results, ", ", [&](ValueId r) { return value(r); }) + " = ";
     depth_ = depth;
     with_regions_ = with_regions;
-    if (!s.results.empty()) result_dtype_ = code_[s.results[0]].type.dtype;
-    std::visit([&](const auto& op) { print(op); }, s.op);
-    const bool typed = !s.results.empty() && !s.as<ForOp>() && !s.as<IfOp>() && !s.as<WhileOp>() &&
-                       !s.as<TicketOp>() && !s.as<StartDotOp>() && !s.as<WaitDotOp>();
-    if (typed) out_ += " : " + join(s.results, ", ", [&](ValueId r) { return type(code_[r]); });
+    statement_ = &s;
+    std::visit([&](const auto& op) { statement(op); }, s.op);
+    if (!s.results.empty() && info(s).results == ResultTypes::Written)
+      out_ += " : " + join(s.results, ", ", [&](ValueId r) { return type(code_[r]); });
     out_ += "\n";
   }
+  template <class Op>
+  void statement(const Op& op) {
+    constexpr std::string_view kKeywords = kInfoOf<Op>.keywords;
+    keywords_ = kKeywords;
+    if constexpr (std::is_same_v<Op, BufferOp>) out_ += "%" + code_[op.memory].name + " = ";
+    if constexpr (std::is_same_v<Op, WindowOp>) out_ += "%" + code_[op.window].name + " = ";
+    if constexpr (std::is_same_v<Op, RowOp>) keyword(name(op.op));
+    if constexpr (std::is_same_v<Op, InstructionOp>) keyword(name(op.instruction, op.columns));
+    if constexpr (!kKeywords.empty() && kKeywords.find('|') == kKeywords.npos) keyword(kKeywords);
+    visit_parts(op, *this);
+    if (out_.back() == ' ') out_.pop_back();
+  }
+  // --- Parts of statements.def
 
-  void nested(const Region& body, std::string_view yield = "yield") {
-    const int depth = depth_;
-    if (with_regions_)
-      region(body, depth, yield);
+ public:
+  void operator()(const auto&... parts) { (part(parts), ...); }
+
+  void keyword(std::string_view word) {
+    out_ += word;
+    out_ += ' ';
+  }
+  void keyword(size_t which) {
+    std::string_view words = keywords_;
+    for (; which > 0; --which) words.remove_prefix(words.find('|') + 1);
+    keyword(words.substr(0, words.find('|')));
+  }
+  void list(const std::vector<int64_t>& values) {
+    part(join(values, ", ", [](int64_t v) { return std::to_string(v); }));
+  }
+  void list(const std::vector<Expr>& values) { part(exprs(values)); }
+  template <class At, class Rank>
+  void access(MemoryId memory, const At& at, const Rank& rank) {
+    std::optional<Expr> block;
+    if constexpr (std::is_same_v<Rank, std::optional<Expr>>) block = rank;
+    part(place(memory, block));
+    if constexpr (std::is_same_v<At, Expr>)
+      (*this)("[", at, "]");
+    else if constexpr (std::is_same_v<At, std::vector<Expr>>)
+      part(at);
+  }
+  template <class Operand, class Source>
+  void literal_or_value(const Operand& operand, const Source& source) {
+    if constexpr (!std::is_same_v<Operand, uint64_t>)
+      part(operand);
+    else if constexpr (std::is_same_v<Source, MemoryId>)
+      part(literal_text(code_[source].dtype, operand));
     else
-      out_ += "{ ... }";
+      part(literal_text(code_[statement_->results.at(0)].type.dtype, operand));
+  }
+  void carry(const std::vector<std::pair<ValueId, ValueOperand>>& list) {
+    std::string_view before = " carry(";
+    for (const auto& [inside, first] : list)
+      (*this)(std::exchange(before, ", "), inside, " = ", first);
+    if (!list.empty()) part(")");
+  }
+  void body(const Region& body, std::string_view ending) {
+    const int depth = depth_;
+    part(" ");
+    if (with_regions_)
+      region(body, depth, ending);
+    else
+      part("{ ... }");
     depth_ = depth;
   }
 
-  void print(const LetOp& op) {
-    out_ += fmt::format("let {} = {}", op.symbol, op.value.to_string());
+  void declaration(MemoryId id) {
+    const Memory& memory = code_[id];
+    if (memory.space == MemorySpace::Window)
+      return (*this)(" : ", name(memory.dtype), memory.shape);
+    part(language_ == Language::Tile           ? "buffer "
+         : memory.space == MemorySpace::Shared ? "alloc shared "
+                                               : "alloc local ");
+    (*this)(memory.mbarrier ? "mbarrier" : name(memory.dtype), memory.shape,
+            parts::Option{" swizzle", memory.swizzle, 0}, parts::Option{" align", memory.align, 0},
+            parts::Option{" at", memory.scratch_offset, -1});
   }
-  void print(const ConstOp& op) { out_ += "const " + literal_of_result(op.bits); }
-  void print(const IndexOp& op) { out_ += "iota (" + op.value.to_string() + ")"; }
-  void print(const TestOp& op) { out_ += "test (" + condition_text(op.condition) + ")"; }
-  void print(const LoadOp& op) {
-    out_ += "load " + place(op.memory, op.at, op.rank) + guard(op.guard);
-    if (op.guard && !op.guard.clip)
-      out_ += " fill " + literal_text(code_[op.memory].dtype, op.fill);
-    out_ += align(op.align) + cache(op.cache);
-  }
-  void print(const StoreOp& op) {
-    out_ += "store " + value(op.value) + ", " + place(op.memory, op.at, op.rank) + guard(op.guard) +
-            align(op.align) + cache(op.cache);
-  }
-  void print(const RowOp& op) { out_ += fmt::format("{} {}", name(op.op), values(op.operands)); }
-  void print(const FoldOp& op) {
-    out_ += fmt::format("reduce {} {} {}", name(op.monoid), value(op.operand),
-                        op.cluster ? "cluster"
-                        : op.lanes ? "lanes"
-                                   : "axes" + integers(op.axes));
-  }
-  void print(const ArgFoldOp& op) {
-    out_ += fmt::format("reduce {} {}, {} axes{}", op.is_max ? "argmax" : "argmin",
-                        value(op.values), value(op.indices), integers(op.axes));
-  }
-  void print(const TileScanOp& op) {
-    out_ += fmt::format("scan {} {} axes({}){}{}", name(op.monoid), value(op.operand), op.axis,
-                        op.reverse ? " reverse" : "", op.exclusive ? " exclusive" : "");
-  }
-  void print(const TileDotOp& op) {
-    const auto side = [&](const ValueOperand& o, MemoryId buffer) {
-      return buffer ? "%" + code_[buffer].name : value(o);
-    };
-    out_ += fmt::format("dot {}, {}, {}", side(op.a, op.a_buffer), side(op.b, op.b_buffer),
-                        value(op.c)) +
-            contract(op);
-  }
-  template <class Dot>
-  static std::string contract(const Dot& op) {
-    const bool given = op.contract_a != 1 || op.contract_b != 0;
-    return (given ? fmt::format(" contract({}, {})", op.contract_a, op.contract_b) : "") +
-           (op.tf32 ? " tf32" : "");
-  }
-  void print(const ViewOp& op) {
-    constexpr std::string_view kNames[] = {"reshape", "broadcast", "transpose", "slice"};
-    out_ += fmt::format("{} {}", kNames[static_cast<size_t>(op.kind)], value(op.operand));
-    if (op.kind == ViewKind::Transpose) out_ += " perm" + integers(op.arguments);
-    if (op.kind != ViewKind::Slice) return;
-    if (op.offsets.empty())
-      out_ += integers(op.arguments);
-    else
-      out_ += "(" + exprs(op.offsets) + ")";
-  }
-  void print(const BufferOp& op) {
-    const Memory& memory = code_[op.memory];
-    const std::string_view how = language_ == Language::Tile           ? "buffer"
-                                 : memory.space == MemorySpace::Shared ? "alloc shared"
-                                                                       : "alloc local";
-    out_ += fmt::format("%{} = {} {}{}", memory.name, how,
-                        memory.mbarrier ? "mbarrier" : name(memory.dtype), list(memory.shape));
-    if (memory.swizzle > 0) out_ += fmt::format(" swizzle {}", memory.swizzle);
-    if (memory.align > 0) out_ += align(memory.align);
-    if (memory.scratch_offset >= 0) out_ += fmt::format(" at {}", memory.scratch_offset);
-  }
-  void print(const ForOp& op) {
-    out_ += fmt::format("for {}: {}..{}", op.symbol, op.low.to_string(), op.high.to_string());
-    if (!op.step.is_constant(1)) out_ += " step " + op.step.to_string();
-    if (op.is_static) out_ += " static";
-    if (op.unroll != 1) out_ += fmt::format(" unroll {}", op.unroll);
-    if (!op.carried.empty()) out_ += carried(op.carried);
-    out_ += " ";
-    nested(*op.body);
-  }
-  void print(const IfOp& op) {
-    out_ += op.flag ? "if " + value(op.flag) + " " : "if (" + condition_text(op.condition) + ") ";
-    nested(*op.then);
-    if (op.otherwise) {
-      out_ += " else ";
-      nested(*op.otherwise);
+  void declaration(ChannelId id) {
+    const Channel& channel = code_[id];
+    (*this)("%", channel.name, " depth ", channel.depth, " from ", channel.producer, " to ",
+            channel.receiver);
+    if (channel.only) (*this)(" only (", *channel.only, ")");
+    part(" {");
+    for (const MemoryId field_id : channel.fields) {
+      const Memory& field = code_[field_id];
+      part(fmt::format("\n{:{}}", "", 2 * (depth_ + 1)));
+      (*this)(field.name.substr(channel.name.size() + 1), ": ", name(field.dtype), field.shape,
+              parts::Option{" swizzle", field.swizzle, 0});
     }
+    part(fmt::format("\n{:{}}}}", "", 2 * depth_));
   }
-  void print(const TicketOp& op) {
-    out_ += fmt::format("ticket {} of ({})", place(op.memory, op.at), op.count.to_string());
-  }
-  void print(const AwaitOp&) { out_ += "await_predecessors"; }
-  void print(const SplatOp& op) { out_ += "splat " + value(op.operand); }
-  void print(const LaneOp& op) {
-    out_ += op.insert ? fmt::format("insert {}, {} lane {}", value(op.operand), value(op.element),
-                                    op.lane)
-                      : fmt::format("extract {} lane {}", value(op.operand), op.lane);
-  }
-  void print(const ShuffleOp& op) {
-    out_ += fmt::format("shuffle {}, {} {}", value(op.a), value(op.b), integers(op.lanes));
-  }
-  void print(const GetOp& op) {
-    out_ += "get " + value(op.operand) +
-            (op.positions.empty() ? "[" + numbers(op.at) + "]" : list(op.positions));
-  }
-  void print(const PackOp& op) { out_ += "pack " + values(op.operands); }
-  void print(const AtomicOp& op) {
-    out_ += fmt::format("atomic {} {}, {} order {}", op.is_max ? "max" : "add",
-                        place(op.memory, {op.at}), value(op.value),
-                        op.acquire_release ? "acq_rel" : "relaxed");
-  }
-  void print(const RoleOp& op) {
-    out_ += fmt::format("role {} warps {}..{} ", op.name, op.begin, op.end);
-    if (op.registers > 0) out_ += fmt::format("registers {} ", op.registers);
-    nested(*op.body);
-  }
-  void print(const UndefOp&) { out_ += "undef"; }
-  void print(const RegroupOp& op) { out_ += "regroup " + value(op.operand); }
-  void print(const InstructionOp& op) {
-    out_ += name(op.instruction, op.columns);
-    std::string_view separator = " ";
-    for (const InstructionOperand& operand : op.operands) {
-      out_ += separator;
-      out_ += std::visit([&](const auto& o) { return operand_text(o); }, operand);
-      separator = ", ";
-    }
-  }
-  void print(const WhileOp& op) {
-    out_ += "while" + carried(op.carried) + " ";
-    nested(*op.body, "continue");
+  void declaration(TokenId id) {
+    const TurnToken& token = code_[id];
+    (*this)("%", token.name, "[", token.count, "] among ", token.among, " first ", token.first);
   }
 
-  // --- Pipelined programs
-
-  void print(const ChannelOp& op) {
-    const Channel& channel = code_[op.channel];
-    out_ += fmt::format("channel %{} depth {} from {} to {}", channel.name, channel.depth,
-                        channel.producer, channel.receiver);
-    if (channel.only) out_ += " only (" + channel.only->to_string() + ")";
-    out_ += " {";
-    for (const MemoryId id : channel.fields) {
-      const Memory& field = code_[id];
-      out_ += fmt::format("\n{:{}}{}: {}{}", "", 2 * (depth_ + 1),
-                          field.name.substr(channel.name.size() + 1), name(field.dtype),
-                          list(field.shape));
-      if (field.swizzle > 0) out_ += fmt::format(" swizzle {}", field.swizzle);
+ private:
+  template <class Part>
+  requires requires(const Part& part, Printer& out) { part.print(out); }
+  void part(const Part& part) { part.print(*this); }
+  // A space at the end of the text and one at the beginning of the next part are one.
+  void part(std::string_view text) {
+    if (text.starts_with(' ') && out_.back() == ' ') text.remove_prefix(1);
+    out_ += text;
+  }
+  void part(int64_t number) { part(std::to_string(number)); }
+  void part(Monoid monoid) { part(name(monoid)); }
+  void part(ValueId id) { (*this)("%", code_[id].name); }
+  void part(ChannelId id) { (*this)("%", code_[id].name); }
+  void part(TokenId id) { (*this)("%", code_[id].name); }
+  void part(const ValueOperand& operand) { part(value(operand)); }
+  void part(const Expr& index) { part(index.to_string()); }
+  void part(const std::vector<int64_t>& numbers) { part(integers(numbers)); }
+  void part(const std::vector<Expr>& at) { part("[" + exprs(at) + "]"); }
+  void part(const std::vector<ValueOperand>& operands) { part(values(operands)); }
+  void part(const Condition& condition) { (*this)("(", condition_text(condition), ")"); }
+  void part(const Guard& guard) {
+    if (guard.clip)
+      part(" clip");
+    else if (guard.mask)
+      (*this)(" mask ", guard.mask);
+    else if (!guard.condition.empty())
+      (*this)(" mask ", guard.condition);
+  }
+  void part(CacheHint hint) {
+    if (hint != CacheHint::None) part(hint == CacheHint::Stream ? " cache stream" : " cache keep");
+  }
+  void part(const std::vector<InstructionOperand>& operands) {
+    std::string_view separator;
+    for (const InstructionOperand& operand : operands) {
+      part(std::exchange(separator, ", "));
+      std::visit([&](const auto& o) { part(o); }, operand);
     }
-    out_ += fmt::format("\n{:{}}}}", "", 2 * depth_);
   }
-  void print(const TurnsOp& op) {
-    const TurnToken& token = code_[op.token];
-    out_ += fmt::format("token %{}[{}] among {} first {}", token.name, token.count, token.among,
-                        token.first);
+  void part(const Place& p) {
+    access(p.memory, p.at, p.rank);
+    if (p.matrix)
+      (*this)(p.matrix->k_major ? " k" : " mn", " lbo ", p.matrix->leading, " sbo ",
+              p.matrix->stride, " swizzle ", p.matrix->swizzle);
   }
-  void print(const CopiesOp& op) {
-    out_ += "role " + op.name;
-    if (!op.symbol.empty()) out_ += fmt::format("({}: {})", op.symbol, op.copies);
-    out_ += fmt::format(" warps {} ", op.warps);
-    if (op.registers > 0) out_ += fmt::format("registers {} ", op.registers);
-    nested(*op.body);
+  void part(const MapPlace& p) {
+    (*this)("%", code_[p.map].name);
+    if (!p.at.empty()) part(p.at);
   }
-  std::string item(ChannelId channel, const Expr& item) const {
-    return fmt::format("%{}[{}]", code_[channel].name, item.to_string());
+  std::string place(MemoryId memory, const std::optional<Expr>& rank) const {
+    return "%" + code_[memory].name + (rank ? "@" + rank_text(*rank) : "");
   }
-  void print(const PutOp& op) {
-    out_ += "put " + item(op.channel, op.item) + " ";
-    nested(*op.body);
-  }
-  void print(const ReceiveOp& op) { out_ += "get " + item(op.channel, op.item); }
-  void print(const ReleaseOp& op) { out_ += "release " + item(op.channel, op.item); }
-  void print(const CopyOp& op) {
-    out_ += "copy " + place(op.memory, op.at) + guard(op.guard) + cache(op.cache) + ", %" +
-            code_[op.field].name;
-  }
-  template <class Turn>
-  std::string turn(const Turn& op) const {
-    return "%" + code_[op.token].name + list({op.element, op.item});
-  }
-  void print(const PassOp& op) { out_ += "pass " + turn(op); }
-  void print(const TakeOp& op) { out_ += "take " + turn(op); }
-  void print(const WindowOp& op) {
-    const Memory& window = code_[op.window];
-    out_ += fmt::format("%{} = view %{}", window.name, code_[op.source].name);
-    if (op.item) out_ += list({*op.item});
-    out_ += fmt::format("({}) : {}{}", exprs(op.offsets), name(window.dtype), list(window.shape));
-  }
-  void print(const StartDotOp& op) {
-    const std::string a = op.a_window ? "%" + code_[op.a_window].name : value(op.a);
-    out_ += fmt::format("dot.start {}, %{}, {}", a, code_[op.b_window].name, value(op.c)) +
-            contract(op);
-    if (op.fresh) out_ += " fresh";
-    if (!op.fresh_when.empty()) out_ += " (" + condition_text(op.fresh_when) + ")";
-  }
-  void print(const WaitDotOp& op) {
-    out_ += fmt::format("dot.wait {}, {}", op.pending, values(op.operands));
-  }
-  void print(const StartStoreOp& op) {
-    out_ += fmt::format("store.start %{}, ", code_[op.window].name) + place(op.memory, op.at) +
-            guard(op.guard);
-  }
-  void print(const WaitStoreOp& op) { out_ += fmt::format("store.wait {}", op.pending); }
-  void print(const RelayoutOp& op) { out_ += "relayout " + value(op.operand); }
-
-  std::string literal_of_result(uint64_t bits) const { return literal_text(result_dtype_, bits); }
 
   const KernelCode& code_;
   Language language_;
   std::string out_;
   int depth_ = 0;
   bool with_regions_ = true;
-  DType result_dtype_ = DType::F32;
+  std::string_view keywords_;  // of the statement
+  const Statement* statement_ = nullptr;
 };
 
 }  // namespace

@@ -51,6 +51,13 @@ ValueType fragment(DType dtype, int64_t registers) {
   return {dtype, dtype == DType::F32 ? 1 : 2, {registers}};
 }
 
+bool waits_at_top(const Region& region) {
+  return std::ranges::any_of(region.statements, [](const Statement& s) {
+    const auto* special = s.as<InstructionOp>();
+    return special && special->instruction == Instruction::griddep_wait;
+  });
+}
+
 // 10 x the compute capability of a GPU.
 int capability_of(const Target& target) { return target.name == "sm_80" ? 80 : 90; }
 
@@ -230,14 +237,19 @@ class GpuRules {
     for_each_memory(s, [&](MemoryId id) { out |= is_device_memory(code_[id]); });
     const auto* special = s.as<InstructionOp>();
     if (!special || special->instruction == Instruction::tma_prefetch) return out;
-    return out || std::ranges::any_of(special->operands, [](const InstructionOperand& operand) {
-             return std::holds_alternative<MapPlace>(operand);
+    const bool loads = special->instruction == Instruction::tma_load ||
+                       special->instruction == Instruction::tma_load_multicast;
+    return out || std::ranges::any_of(special->operands, [&](const InstructionOperand& operand) {
+             const auto* map = std::get_if<MapPlace>(&operand);
+             return map &&
+                    !(loads && code_[code_.tensor_maps[map->map.index].memory].mode == Mode::In);
            });
   }
   void check_wait(size_t depth) {
-    expect(
-        depth == 0 && !code_.resident, "G10",
-        "griddep.wait must stand at the top of a phase whose instances do not wait for each other");
+    const bool at_top = depth == 0 || (in_role_ && depth == 1);
+    expect(at_top && !code_.resident, "G10",
+           "griddep.wait must stand at the top of a phase or role, and the instances of the phase "
+           "must not wait for each other");
     expect(!accesses_, "G10",
            "device memory is accessed before griddep.wait, which is only allowed in loads of `in` "
            "parameters");
@@ -302,12 +314,20 @@ class GpuRules {
     }
     in_role_ = true;
     role_begin_ = role.begin * kWarp;
+    const bool accesses = accesses_;  // roles wait each for itself
     check_region(*role.body, depth + 1);
+    accesses_ = accesses;
     in_role_ = false;
     role_begin_ = 0;
     active_ = before;
   }
   void check_roles(const Region& body) {
+    const auto waiting =
+        std::ranges::count_if(roles_, [](const RoleOp* role) { return waits_at_top(*role->body); });
+    if (waiting > 0 && waiting < std::ssize(roles_)) {
+      statement_ = &body.statements.back();
+      expect(false, "G10", "if one role has a griddep.wait, all roles of the phase must have one");
+    }
     int64_t asked = 0, threads = 0;
     bool any = false;
     for (const RoleOp* role : roles_) {
@@ -734,10 +754,11 @@ bool has_instruction(const Target& target, Instruction instruction) {
 }
 
 bool awaits_predecessors(const Phase& phase) {
-  return std::ranges::any_of(phase.body.statements, [](const Statement& s) {
-    const auto* special = s.as<InstructionOp>();
-    return special && special->instruction == Instruction::griddep_wait;
-  });
+  return waits_at_top(phase.body) ||
+         std::ranges::any_of(phase.body.statements, [](const Statement& s) {
+           const auto* role = s.as<RoleOp>();
+           return role && waits_at_top(*role->body);
+         });
 }
 
 }  // namespace braze

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "ir/code/limits.h"
+#include "ir/code/statements.h"
 #include "ir/code/walk.h"
 #include "ir/kernel/gpu_rules.h"
 #include "ir/support/text.h"
@@ -21,7 +22,8 @@ bool is_power_of_two(int64_t n) { return n > 0 && std::has_single_bit(static_cas
 class KernelChecker : public CodeChecker {
  public:
   explicit KernelChecker(const Kernel& kernel)
-      : CodeChecker(kernel, kRules, 'e'), gpu_(is_gpu(kernel)) {}
+      : CodeChecker(kernel, kRules, 'e', is_gpu(kernel) ? Level::Gpu : Level::Cpu),
+        gpu_(is_gpu(kernel)) {}
   bool is_for_gpu() const { return gpu_; }
 
  private:
@@ -38,7 +40,8 @@ class KernelChecker : public CodeChecker {
                                    .bounds = "K7",
                                    .axes = "K10",
                                    .loops = "K11",
-                                   .barrier = "K15"};
+                                   .barrier = "K15",
+                                   .level = "K14"};
 
   void check_type(const ValueType& type) override {
     expect(is_power_of_two(type.lanes) && type.lanes <= 64, "K3",
@@ -62,9 +65,8 @@ class KernelChecker : public CodeChecker {
                          result_type().lanes, o.is_literal() ? 1 : type_of(o).lanes));
   }
 
-  bool check_own(const Statement& s) override {
+  void check_own(const Statement& s) override {
     if (const auto* splat = s.as<SplatOp>()) {
-      if (!is_value(splat->operand)) return true;
       ValueType type = type_of(splat->operand);
       expect(type.lanes == 1, "K4", "the operand of splat must have one lane");
       type.lanes = result_type().lanes;
@@ -90,26 +92,16 @@ class KernelChecker : public CodeChecker {
       check_while(*loop);
     } else if (const auto* role = s.as<RoleOp>()) {
       static const std::string kSymbol = "rtid";
-      expect(gpu_, "K14", "only a kernel for a GPU can have roles");
       const Expr range[2] = {0, 32 * (role->end - role->begin) - 1};
       check_region(*role->body, {}, &kSymbol, range);
-    } else if (const auto* special = s.as<InstructionOp>()) {
-      expect(gpu_, "K14",
-             fmt::format("{} is an instruction for GPUs only", name(special->instruction)));
-      for_each_expr(s, [&](const Expr& e) { check_index(e, nullptr); });
     } else if (const auto* regroup = s.as<RegroupOp>()) {
-      if (!is_value(regroup->operand)) return true;
       const ValueType &from = type_of(regroup->operand), &to = result_type();
       expect(from.dtype == to.dtype && from.count() * from.lanes == to.count() * to.lanes, "K4",
              fmt::format("{} cannot be regrouped to {}", from.to_string(), to.to_string()));
-    } else {
-      return s.as<UndefOp>() != nullptr;
     }
-    return true;
   }
 
   void check_lane(const LaneOp& op) {
-    if (!is_value(op.operand)) return;
     ValueType type = type_of(op.operand);
     expect(op.lane >= 0 && op.lane < type.lanes, "K10",
            fmt::format("{} has no lane {}", type.to_string(), op.lane));
@@ -122,7 +114,6 @@ class KernelChecker : public CodeChecker {
   }
 
   void check_shuffle(const ShuffleOp& op) {
-    if (!is_value(op.a) || !is_value(op.b)) return;
     ValueType type = type_of(op.a);
     expect(type_of(op.b) == type, "K4", "the operands of shuffle must have one type");
     for (const int64_t lane : op.lanes)
@@ -133,7 +124,6 @@ class KernelChecker : public CodeChecker {
   }
 
   void check_get(const GetOp& op) {
-    if (!is_value(op.operand)) return;
     const ValueType& type = type_of(op.operand);
     if (!op.positions.empty()) {
       ValueType one{type.dtype, type.lanes, std::vector<int64_t>(type.rank(), 1)};
@@ -151,7 +141,6 @@ class KernelChecker : public CodeChecker {
 
   void check_atomic(const AtomicOp& op) {
     const Memory& memory = code_[op.memory];
-    check_place(op.memory, {op.at}, {});
     const bool shared = memory.space == MemorySpace::Workspace ||
                         (memory.space == MemorySpace::Parameter && memory.mode == Mode::InOut);
     expect(shared, "K13",

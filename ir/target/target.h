@@ -34,8 +34,10 @@ struct Target {
   int cluster_blocks = 1;        ///< blocks that can reach each other's on-chip storage
 
   // Abilities, which follow from the name.
-  double matrix_speed = 0;  ///< how many times as fast matrix units multiply 16-bit factors; 0: none
-  /// Whether it has asynchronous matrix instructions, whose factors a pipelined tile program copies.
+  double matrix_speed =
+      0;  ///< how many times as fast matrix units multiply 16-bit factors; 0: none
+  /// Whether it has asynchronous matrix instructions, whose factors a pipelined tile program
+  /// copies.
   bool asynchronous_dots = false;
   /// How many registers a thread may have so that two blocks of a product share a multiprocessor,
   /// even with the largest tile. 0 if the assembler would spill with so few.
@@ -53,6 +55,10 @@ struct Target {
   int vector_lanes(size_t element_bytes) const {
     return static_cast<int>(static_cast<size_t>(vector_bytes) / element_bytes);
   }
+  /// The f32 columns of a product's block of sums on a CPU, and of the panels in which it reads its
+  /// second factor. With two vectors, a block has as many rows as registers allow, so that it reads
+  /// the fewest bytes for each multiplication.
+  int panel_columns() const { return 2 * vector_lanes(4); }
   /// Everything that determines the code, for cache keys and dumps. parse_target is the inverse.
   std::string to_string() const;
   friend bool operator==(const Target&, const Target&) = default;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/code/statements.h"
 #include "ir/code/text.h"
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
@@ -14,7 +15,9 @@ namespace {
 
 class TileChecker : public CodeChecker {
  public:
-  explicit TileChecker(const TileProgram& program) : CodeChecker(program, kRules, 'd') {}
+  explicit TileChecker(const TileProgram& program)
+      : CodeChecker(program, kRules, 'd', program.pipelined ? Level::Pipelined : Level::PlainTile) {
+  }
 
  private:
   static constexpr Rules kRules = {.names = "T1",
@@ -30,7 +33,8 @@ class TileChecker : public CodeChecker {
                                    .bounds = "T11",
                                    .axes = "T12",
                                    .loops = "T13",
-                                   .barrier = "T15"};
+                                   .barrier = "T15",
+                                   .level = "T21"};
 
   void check_type(const ValueType& type) override {
     expect(type.lanes == 1, "T21", "a type of a tile program cannot have lanes");
@@ -43,12 +47,11 @@ class TileChecker : public CodeChecker {
     expect(count <= 1 << 20, "T5", fmt::format("{} has more than 2^20 elements", type.to_string()));
   }
 
-  bool check_own(const Statement& s) override {
+  void check_own(const Statement& s) override {
     if (const auto* fold = s.as<ArgFoldOp>()) {
       check_arg_fold(*fold);
     } else if (const auto* scan = s.as<TileScanOp>()) {
-      if (is_value(scan->operand) && axis_of(scan->axis, type_of(scan->operand)))
-        expect_type(type_of(scan->operand));
+      if (axis_of(scan->axis, type_of(scan->operand))) expect_type(type_of(scan->operand));
     } else if (const auto* dot = s.as<TileDotOp>()) {
       check_dot(*dot);
     } else if (const auto* ticket = s.as<TicketOp>()) {
@@ -58,63 +61,35 @@ class TileChecker : public CodeChecker {
              "await_predecessors must stand at the top of a phase whose instances do not wait for "
              "each other");
       expect(accessed_ != phase_, "T17", "device memory is accessed before await_predecessors");
-    } else {
-      return check_pipelined(s);
-    }
-    return true;
-  }
-
-  // Checks a statement of section 7. Returns false for other statements.
-  bool check_pipelined(const Statement& s) {
-    if (const auto* op = s.as<ChannelOp>()) {
-      for (const MemoryId field : code_[op->channel].fields) declare(field);
+    } else if (const auto* channel = s.as<ChannelOp>()) {
+      for (const MemoryId field : code_[channel->channel].fields) declare(field);
     } else if (const auto* role = s.as<CopiesOp>()) {
       check_role(*role);
     } else if (const auto* put = s.as<PutOp>()) {
-      check_index(put->item, nullptr);
       check_region(*put->body, {}, nullptr, nullptr);
     } else if (const auto* copy = s.as<CopyOp>()) {
-      if (!expect_on_chip(copy->field)) return true;
-      const ValueType type = memory_type(code_[copy->field]);
       note_access(copy->memory);
-      check_place(copy->memory, copy->at, type);
-      check_guard(copy->guard, type);
       if (!copy->guard) check_bounds(copy->memory, copy->at);
     } else if (const auto* view = s.as<WindowOp>()) {
-      if (view->item) check_index(*view->item, nullptr);
-      for (const Expr& e : view->offsets) check_index(e, nullptr);
       expect_on_chip(view->source);
       expect_on_chip(view->window);
       declare(view->window);
-    } else if (const auto* dot = s.as<StartDotOp>()) {
-      if (dot->a_window) expect_on_chip(dot->a_window);
-      expect_on_chip(dot->b_window);
+    } else if (const auto* start = s.as<StartDotOp>()) {
+      if (start->a_window) expect_on_chip(start->a_window);
+      expect_on_chip(start->b_window);
     } else if (const auto* store = s.as<StartStoreOp>()) {
-      if (!expect_on_chip(store->window)) return true;
-      const ValueType type = memory_type(code_[store->window]);
       note_access(store->memory);
-      check_place(store->memory, store->at, type);
-      check_guard(store->guard, type);
       if (!store->guard) check_bounds(store->memory, store->at);
       stored_.insert(store->memory);
-    } else if (s.as<TurnsOp>() || s.as<ReceiveOp>() || s.as<ReleaseOp>() || s.as<PassOp>() ||
-               s.as<TakeOp>() || s.as<WaitDotOp>() || s.as<WaitStoreOp>() || s.as<RelayoutOp>()) {
-      for_each_expr(s, [&](const Expr& e) { check_index(e, nullptr); });
-    } else {
-      return false;
     }
-    expect(code_.pipelined, "T21",
-           "this statement is for pipelined programs, and this program is not pipelined");
-    return true;
   }
 
   // On-chip memory must have constant extents. All later checks rely on that.
-  bool expect_on_chip(MemoryId id) {
+  void expect_on_chip(MemoryId id) {
     const Memory& memory = code_[id];
     const bool constant = std::all_of(memory.shape.begin(), memory.shape.end(),
                                       [](const Expr& e) { return e.as_constant().has_value(); });
     expect(constant, "T5", fmt::format("%{} is not on-chip memory", memory.name));
-    return constant;
   }
 
   void check_role(const CopiesOp& role) {
@@ -123,7 +98,6 @@ class TileChecker : public CodeChecker {
   }
 
   void check_arg_fold(const ArgFoldOp& op) {
-    if (!is_value(op.values) || !is_value(op.indices)) return;
     ValueType values = type_of(op.values), indices = type_of(op.indices);
     expect(is_integer(indices.dtype) && indices.extents == values.extents, "T7",
            "the indices must be integers with the extents of the values");
@@ -140,8 +114,8 @@ class TileChecker : public CodeChecker {
            "axis");
   }
 
-  std::optional<ValueType> side(const ValueOperand& operand, MemoryId buffer) {
-    if (!buffer) return is_value(operand) ? std::optional(type_of(operand)) : std::nullopt;
+  ValueType side(const ValueOperand& operand, MemoryId buffer) {
+    if (!buffer) return type_of(operand);
     ValueType type{code_[buffer].dtype, 1, {}};
     for (const Expr& extent : code_[buffer].shape)
       type.extents.push_back(extent.as_constant().value_or(0));
@@ -152,22 +126,21 @@ class TileChecker : public CodeChecker {
 
   void check_dot(const TileDotOp& op) {
     const auto a = side(op.a, op.a_buffer), b = side(op.b, op.b_buffer);
-    if (!a || !b || !is_value(op.c)) return;
     const bool axes =
-        a->rank() == 2 && b->rank() == 2 && (op.contract_a | 1) == 1 && (op.contract_b | 1) == 1;
+        a.rank() == 2 && b.rank() == 2 && (op.contract_a | 1) == 1 && (op.contract_b | 1) == 1;
     expect(axes, "T12", "the operands of a dot must be matrices, contracted along axis 0 or 1");
     if (!axes) return;
     const auto at = [](const ValueType& type, int64_t axis) {
       return type.extents[static_cast<size_t>(axis)];
     };
-    expect(at(*a, op.contract_a) == at(*b, op.contract_b), "T12",
+    expect(at(a, op.contract_a) == at(b, op.contract_b), "T12",
            "the contracted axes have different extents");
-    const bool f64 = a->dtype == DType::F64;
-    expect(is_arithmetic_float(a->dtype) && is_arithmetic_float(b->dtype) &&
-               f64 == (b->dtype == DType::F64),
+    const bool f64 = a.dtype == DType::F64;
+    expect(is_arithmetic_float(a.dtype) && is_arithmetic_float(b.dtype) &&
+               f64 == (b.dtype == DType::F64),
            "T7", "the operands of a dot must be floats, both f64 or neither");
     const ValueType result{
-        f64 ? DType::F64 : DType::F32, 1, {at(*a, 1 - op.contract_a), at(*b, 1 - op.contract_b)}};
+        f64 ? DType::F64 : DType::F32, 1, {at(a, 1 - op.contract_a), at(b, 1 - op.contract_b)}};
     expect(type_of(op.c) == result, "T7",
            fmt::format("the accumulator must be {}", result.to_string()));
     expect_type(result);
@@ -176,8 +149,6 @@ class TileChecker : public CodeChecker {
   void check_ticket(const TicketOp& op) {
     const Memory& memory = code_[op.memory];
     note_access(op.memory);
-    check_place(op.memory, op.at, {});
-    check_index(op.count, nullptr);
     expect(memory.space == MemorySpace::Workspace && memory.dtype == DType::I32 && memory.zeroed,
            "T16", "a ticket must be an i32 workspace with `zero`");
     expect(op.count.range().min >= 1, "T16",

@@ -46,6 +46,30 @@ TEST(Overlap, ValuesThatNoKernelWritesAreLoadedBeforeTheWait) {
   EXPECT_GT(at.of_second, at.wait) << "the kernel before writes it";
 }
 
+// The bulk copies of a role that fill its first slots. The product before makes the other factor.
+TEST(Overlap, CopiesOfValuesThatNoKernelWritesBeginBeforeTheWait) {
+  const Program program = compiled(R"(braze 1 graph
+graph @products(%x: bf16[16, 1024], %w: bf16[1024, 2048], %v: bf16[2048, 1024]) {
+  %a = dot %x, %w {contract: [1] x [0]} : bf16[16, 2048]
+  %b = dot %a, %v {contract: [1] x [0]} : bf16[16, 1024]
+  return %b
+}
+)",
+                                   "sim:sm_90a");
+  ASSERT_EQ(program.launches.size(), 2u);
+  EXPECT_TRUE(program.launches[1].gpu.front().overlaps);
+  const std::string& text = program.artifacts[program.launches[1].artifact].code;
+  const auto copy_of = [&](std::string_view map) {
+    return text.find(", %m" + std::string(map) + "[");
+  };
+  const size_t wait = text.find("griddep.wait");
+  ASSERT_NE(wait, std::string::npos) << text;
+  EXPECT_LT(text.find("griddep.launch"), wait);
+  EXPECT_LT(copy_of("v"), wait) << text;
+  EXPECT_GT(copy_of("a"), wait) << text;
+  EXPECT_NE(text.find("griddep.wait", wait + 1), std::string::npos) << "the other role waits too";
+}
+
 TEST(Overlap, TheFirstLaunchOfAProgramDoesNot) {
   const Program program = compiled(kChain, "sim:sm_90a");
   ASSERT_EQ(program.launches.size(), 2u);

@@ -95,6 +95,20 @@ bool has_gpus(int count) {
   return !on_real_gpus() || std::system(command.c_str()) == 0;
 }
 
+/// The examples over a mesh of two GPUs; the smallest alone on those of the fake driver, where all
+/// take long. A checkpoint goes into `folder`. They end with 0 if their results are those of one
+/// device.
+std::vector<std::vector<std::string>> examples_on_gpus(const std::string& folder) {
+  const std::vector<std::string> linear = {BRAZE_LINEAR_PARALLEL, "2", "cuda:0"};
+  if (!on_real_gpus()) return {linear};
+  return {linear,
+          {BRAZE_FULLY_SHARDED, "2", "cuda:0", folder},
+          {BRAZE_TRANSFORMER_PARALLEL, "1", "2", "cuda:0"},
+          {BRAZE_TRANSFORMER_PARALLEL, "2", "1", "cuda:0"},
+          {BRAZE_ONE_OR_MANY, "2", "cuda:0"},
+          {BRAZE_DIGITS, "--device", "cuda:0", "--mesh", "data=2", "--epochs", "3"}};
+}
+
 class Folder : public testing::Test {
  protected:
   std::vector<Environment> environments(int count) const {
@@ -159,6 +173,25 @@ TEST_F(Folder, EveryCollectiveOfGpus) {
     ++run_;
     const Outcome out = run("collectives", count);
     EXPECT_EQ(out.status, std::vector<int>(static_cast<size_t>(count), 0)) << out.output;
+  }
+}
+
+// Compiled programs, on real GPUs, or by the simulator.
+TEST_F(Folder, ExamplesRunInSeveralProcesses) {
+  if (!has_gpus(2)) GTEST_SKIP() << "fewer than two GPUs";
+#ifndef BRAZE_SIMULATED_GPUS
+  if (!on_real_gpus()) GTEST_SKIP() << "a sanitizer would have to be the first library";
+#endif
+  const TemporaryFolder files;
+  for (const std::vector<std::string>& example : examples_on_gpus(files.path.string())) {
+    ++run_;
+    std::vector<Environment> all = environments(2);
+#ifdef BRAZE_SIMULATED_GPUS
+    if (!on_real_gpus())
+      for (Environment& one : all) one["LD_PRELOAD"] = BRAZE_SIMULATED_GPUS;
+#endif
+    const Outcome out = run_all({2, example}, all);
+    EXPECT_EQ(out.status, (std::vector<int>{0, 0})) << example[0] << "\n" << out.output;
   }
 }
 
@@ -405,6 +438,11 @@ class Mpi : public testing::TestWithParam<Implementation> {
     for (const auto& [name, value] : more) all[name] = value;
     return run_all({words}, {all});
   }
+  /// With GPUs: those of this machine, or of the fake driver.
+  static Environment gpus() {
+    if (on_real_gpus()) return {{"BRAZE_CUDA_DRIVER", ""}};
+    return {{"BRAZE_CUDA_DRIVER", BRAZE_FAKE_CUDA}, {"BRAZE_NCCL", BRAZE_FAKE_CUDA}};
+  }
   static Outcome scenario(const std::string& name, int count = 2, const Environment& more = {},
                           const std::string& each = "1") {
     return run({BRAZE_RANK_PROGRAM, name, each}, count, more);
@@ -452,10 +490,19 @@ TEST_P(Mpi, RemotePartsAreNotRead) {
 }
 
 TEST_P(Mpi, GpusMeetByMpi) {
-  const Outcome out = scenario(
-      "collectives", 2, {{"BRAZE_CUDA_DRIVER", BRAZE_FAKE_CUDA}, {"BRAZE_NCCL", BRAZE_FAKE_CUDA}});
+  if (!has_gpus(2)) GTEST_SKIP() << "fewer than two GPUs";
+  const Outcome out = scenario("collectives", 2, gpus());
   EXPECT_EQ(out.status[0], 0) << out.output;
   EXPECT_THAT(out.output, HasSubstr("rank 1: every collective is right"));
+}
+
+TEST_P(Mpi, ExamplesRunOnRealGpus) {
+  if (!on_real_gpus() || !has_gpus(2)) GTEST_SKIP() << "no two real GPUs";
+  const TemporaryFolder files;
+  for (const std::vector<std::string>& example : examples_on_gpus(files.path.string())) {
+    const Outcome out = run(example, 2, gpus());
+    EXPECT_EQ(out.status[0], 0) << example[0] << "\n" << out.output;
+  }
 }
 
 TEST_P(Mpi, AnMpiThatTheProgramBeganIsUsedAndLeftInTime) {

@@ -388,10 +388,12 @@ Value* Translator::rotated_loop(const ForOp& loop, Value* from, Value* to, Value
   const auto phis = make_phis(values, before);
   Carried inside = as_values(phis);
   Value* next = k;
+  if (!loop.carried.empty()) sums_.push_back(&loop);
   for (int64_t c = 0; c < copies; ++c) {
     inside = turn(loop, next, inside);
     next = b_.CreateNSWAdd(next, by);
   }
+  if (!loop.carried.empty()) sums_.pop_back();
   BasicBlock* latch = b_.GetInsertBlock();
   k->addIncoming(next, latch);
   add_incoming(phis, inside, latch);

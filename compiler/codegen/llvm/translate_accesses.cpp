@@ -564,12 +564,55 @@ Value* Translator::load_vector(Access& access, uint64_t fill, int64_t i) {
   if (!mask) {
     auto* load = b_.CreateAlignedLoad(memory, at, alignment(access));
     annotate(load, access.memory, access.tail != nullptr);
+    if (!condition && !access.tail) fetch_ahead(access, at);
     return from_memory(load, type.dtype);
   }
   Value* other = to_memory(literal(context_, type.dtype, fill, type.lanes), type.dtype, type.lanes);
   auto* load = b_.CreateMaskedLoad(memory, at, alignment(access), mask, other);
   annotate(load, access.memory, access.tail != nullptr);
   return from_memory(load, type.dtype);
+}
+
+// Whether a turn of the loop computes so much with what it loads that prefetches cost no time.
+bool Translator::computes_long(const ForOp& loop) const {
+  constexpr int64_t kOperations = 4;  // for each element that is loaded
+  int64_t loaded = 0, computed = 0;
+  for (const Statement& statement : loop.body->statements)
+    for (const ValueId result : statement.results) {
+      const ValueType& type = type_of(result);
+      const bool loads = std::holds_alternative<LoadOp>(statement.op);
+      if (type.lanes > 1) (loads ? loaded : computed) += type.count() * type.lanes;
+    }
+  return computed >= kOperations * loaded;
+}
+
+// Asks for the memory lines that the same load reads a few turns later, if each turn of a loop that
+// sums reads new lines. The processor's own prefetcher follows such loads too late, and not beyond
+// a page. It does not matter if the lines lie outside the array. Lines that are far from each other
+// share a few sets of the first-level cache, so they are fetched only to the second.
+void Translator::fetch_ahead(const Access& access, Value* at) {
+  constexpr int64_t kLineBytes = 64, kFarBytes = 1024;
+  constexpr int64_t kTurnsOfInnermost = 16, kTurnsOfOther = 2;
+  if (machine_.simt || sums_.empty() || !computes_long(*sums_.back())) return;
+  const auto bytes = static_cast<int64_t>(size_of(access.type.dtype));
+  int64_t turns = kTurnsOfInnermost;
+  for (size_t i = sums_.size(); i-- > 0; turns = kTurnsOfOther) {
+    const ForOp& loop = *sums_[i];
+    if (!access.at.uses(loop.symbol)) continue;
+    const Expr later = Expr::index(loop.symbol, loop.high) + loop.step * Expr(turns);
+    const auto elements = (access.at.substitute(loop.symbol, later) - access.at).as_constant();
+    if (!elements) return;
+    const int64_t distance = *elements * bytes, turn = distance / turns;
+    if (turn < kLineBytes) return;
+    for (int64_t line = 0; line < access.type.lanes * bytes; line += kLineBytes) {
+      Value* ahead =
+          b_.CreateConstGEP1_64(b_.getInt8Ty(), at, static_cast<uint64_t>(distance + line));
+      b_.CreateIntrinsic(
+          b_.getVoidTy(), llvm::Intrinsic::prefetch,
+          {ahead, b_.getInt32(0), b_.getInt32(turn < kFarBytes ? 3 : 2), b_.getInt32(1)});
+    }
+    return;
+  }
 }
 
 // Scalar loads, lane by lane: strided, gathered, or masked if the machine has no masks.

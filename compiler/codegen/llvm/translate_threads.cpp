@@ -446,11 +446,12 @@ void Translator::add_operand(char letter, const InstructionOperand& operand, Reg
   } else {
     const auto& place = std::get<Place>(operand);
     if (place.matrix) return out.add({.matrix = place.matrix}, {descriptor(place)});
-    Value* at = address_of(place.memory, index(place.at));
+    const auto [begin, behind] = addressed(letter, place, kernel_[place.memory].dtype);
+    Value* at = address_of(place.memory, index(begin));
     std::vector<Value*> registers = {
         b_.CreatePtrToInt(at, letter == 'P' ? b_.getInt64Ty() : b_.getInt32Ty())};
     if (place.rank) registers.push_back(small(*place.rank));
-    out.add({.has_rank = place.rank.has_value()}, std::move(registers));
+    out.add({.has_rank = place.rank.has_value(), .behind = behind}, std::move(registers));
   }
 }
 

@@ -305,6 +305,8 @@ class Translator {
                    std::shared_ptr<Access>& access);
   Value* load_element(Access& access, uint64_t fill, int64_t i);
   Value* load_scalar(Access& access, uint64_t fill, Value* at, Value* condition);
+  bool computes_long(const ForOp& loop) const;
+  void fetch_ahead(const Access& access, Value* at);
   Value* load_vector(Access& access, uint64_t fill, int64_t i);
   Value* lane_condition(const Access& access, Value* condition, Value* mask, int32_t lane);
   Value* load_lanes(Access& access, uint64_t fill, int64_t i);
@@ -394,8 +396,9 @@ class Translator {
   std::vector<int64_t> scratch_marks_;
   int64_t scratch_used_ = 0;
   Value* dummy_ = nullptr;
-  bool stream_ = false;   // the store at hand bypasses the caches
-  bool streams_ = false;  // some store did
+  bool stream_ = false;             // the store at hand bypasses the caches
+  bool streams_ = false;            // some store did
+  std::vector<const ForOp*> sums_;  // the loops at hand that carry values
 };
 
 // The formatter would write the attribute into this comment.

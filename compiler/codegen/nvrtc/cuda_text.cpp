@@ -955,24 +955,24 @@ class Printer {
     } else {
       const auto& place = std::get<Place>(operand);
       if (place.matrix) return add({.matrix = place.matrix}, {descriptor(place)});
+      const auto [begin, behind] = addressed(letter, place, kernel_[place.memory].dtype);
       Names parts = {letter == 'P'
-                         ? fmt::format("(u64)(m{} + {})", place.memory.index, index(place.at))
-                         : shared_address(place)};
+                         ? fmt::format("(u64)(m{} + {})", place.memory.index, index(begin))
+                         : shared_address(place.memory, begin)};
       if (place.rank) parts.push_back(small(*place.rank));
-      add({.has_rank = place.rank.has_value()}, parts);
+      add({.has_rank = place.rank.has_value(), .behind = behind}, parts);
     }
   }
 
   // The address of a place within the block's shared memory, 32 bits.
-  std::string shared_address(const Place& place) const {
-    return fmt::format("(u32)__cvta_generic_to_shared(m{} + {})", place.memory.index,
-                       index(place.at));
+  std::string shared_address(MemoryId memory, const Expr& at) const {
+    return fmt::format("(u32)__cvta_generic_to_shared(m{} + {})", memory.index, index(at));
   }
   std::string descriptor(const Place& place) const {
     const uint64_t rest = uint64_t{descriptor_high(*place.matrix)} << 32 |
                           static_cast<uint64_t>(place.matrix->leading / 16) << 16;
-    return fmt::format("(({} & {:#x}) >> 4 | {:#x}ull)", shared_address(place), kDescriptorAddress,
-                       rest);
+    return fmt::format("(({} & {:#x}) >> 4 | {:#x}ull)", shared_address(place.memory, place.at),
+                       kDescriptorAddress, rest);
   }
 
   // Pairs of 16 bits are one register.

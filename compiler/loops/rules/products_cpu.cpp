@@ -16,11 +16,13 @@ namespace braze {
 
 namespace {
 
-constexpr double kInstanceOperations = 16e6;
+constexpr double kInstanceOperations = 128e6;
 constexpr double kMostOperationsUnrolled = 8;  // operations on an element of a block after its sum
-constexpr int64_t kLeastPanels = 2;            // panels of an instance, so that rows are used again
-constexpr int64_t kLeastStagedDepth = 16;      // copies of shorter rows cost more than they save
-constexpr int64_t kNearTiles = 4;              // tiles between rows that count as near each other
+// Panels of an instance, so that copies of rows are used again: of rows as they are, and of rows
+// that are computed.
+constexpr int64_t kLeastPanels = 4, kLeastPanelsOfComputed = 16;
+constexpr int64_t kLeastStagedDepth = 16;  // copies of shorter rows cost more than they save
+constexpr int64_t kNearTiles = 4;          // tiles between rows that count as near each other
 constexpr int64_t kUnrolled = 4;
 constexpr int64_t kCopyVectors = 4;  // vectors of one step of a copy
 
@@ -83,8 +85,12 @@ Factors facts_of(const LoopTree& tree, const FactoredSums& sums, size_t along, s
 struct Tiling {
   int64_t rows = 1, lanes = 1;  // of a block
   int64_t rows_of_task = 1, lanes_of_task = 1;
+  // Blocks side by side may have an axis of their own, if the factor of the lanes lies in panels.
+  std::optional<size_t> panels;
+  int64_t panels_of_task = 1;
   bool pack = false, stage = false;
-  bool by_row = false;  // whether what follows takes one row of a block at a time
+  bool rows_outside = false;  // whether a task walks its blocks row by row
+  bool by_row = false;        // whether what follows takes one row of a block at a time
   bool rows_across = false, lanes_across = false;
 };
 
@@ -117,23 +123,18 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
   // The sums, one row of the lanes' factors and one splat must fit in the registers.
   const auto width = static_cast<int64_t>(
       std::max<size_t>(size_of(compute_type(body_dtype(*sums.sums.front()))) / 4, 1));
-  int64_t columns = n <= lanes || width > 1 ? 1 : m < 4 ? 4 : 2;
+  const int64_t columns = n <= lanes || width > 1 ? 1 : m < 4 ? 4 : target.panel_columns() / lanes;
   const int64_t used = columns * width;
-  int64_t most_rows = std::max<int64_t>((target.vector_registers - used - 1) / used, 1);
-  // With fewer rows and more lanes, a block has as many sums, and its rows stay in the first-level
-  // cache. A machine with that many registers multiplies by a number in memory, which needs no
-  // register.
-  const bool spills = std::min(m, most_rows) * k * 4 * width > target.l1_bytes / 2;
-  if (columns == 2 && n >= 4 * lanes && spills && target.vector_registers >= 32) {
-    columns = 4;
-    most_rows = target.vector_registers / columns - 1;
-  }
+  const int64_t most_rows = std::max<int64_t>((target.vector_registers - used - 1) / used, 1);
   Tiling out;
   out.lanes = lanes * columns;
   out.rows = rows_of_block(m, most_rows);
 
-  // Tasks should suffice for all cores, and each should have enough work. All cores read the panels
-  // of their tasks again for each tile of rows, so these may fill half of the last-level cache.
+  const Factors of_lanes = facts_of(tree, sums, sums.lanes, sums.rows, lanes);
+  const Factors of_rows = facts_of(tree, sums, sums.rows, sums.lanes, lanes);
+
+  // Tasks should suffice for all cores, and each should have enough work. A panel serves all rows
+  // of a task, so their copies and the panel should lie in the second-level cache.
   const auto is_batch = [&](size_t axis) { return axis != sums.lanes && axis != sums.rows; };
   const int64_t batches = product_of(tree, sums.nest, is_batch);
   const int64_t m_blocks = (m + out.rows - 1) / out.rows,
@@ -143,17 +144,25 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
   const int64_t by_cores =
       std::max<int64_t>(m_blocks * n_blocks * batches / (16 * target.cores), 1);
   const int64_t each = std::min(by_work, by_cores);
-  const int64_t panel_bytes = std::max<int64_t>(out.lanes * k * 4 * width, 1);
-  const int64_t by_cache = std::max<int64_t>(target.l3_bytes / 2 / panel_bytes, 1);
-  int64_t lanes_in_task =
-      shared(n_blocks, std::min({n_blocks, std::max(each, kLeastPanels), by_cache}));
-  int64_t rows_in_task = std::min(m_blocks, std::max<int64_t>(each / lanes_in_task, 1));
+  const int64_t block_bytes = std::max<int64_t>(out.rows * k * 4 * width, 1);
+  const int64_t by_cache = target.l2_bytes / 4 / block_bytes;
+  const int64_t panels = of_rows.computed ? kLeastPanelsOfComputed : kLeastPanels;
+  if (n_blocks == 1)
+    for (const size_t axis : sums.nest)
+      if (is_batch(axis) && of_lanes.axes.contains(axis) && !of_rows.axes.contains(axis))
+        out.panels = axis;
+  const int64_t beside = out.panels ? planned_extent(tree, *out.panels) : n_blocks;
+  const int64_t least = out.rows == 1 ? 1 : std::min(panels, beside);
+  // If all panels stay in the cache, a task takes all of them and stores whole rows.
+  const int64_t panel_bytes = out.lanes * k * 4 * width, kept_bytes = target.l2_bytes / 4;
+  const bool takes_all = beside <= each && beside * panel_bytes <= kept_bytes;
+  const int64_t rows_in_task = shared(
+      m_blocks, std::max<int64_t>(takes_all ? each / beside : std::min(each / least, by_cache), 1));
+  const int64_t lanes_in_task = shared(beside, std::max(each / rows_in_task, least));
 
   // Copies pay if the inner loop would read factors badly or often: across the vectors, with
   // operations on the way, or from an array that exceeds the second-level cache and whose rows are
   // far apart. Rows that follow each other within a few tiles are already what a copy would be.
-  const Factors of_lanes = facts_of(tree, sums, sums.lanes, sums.rows, lanes);
-  const Factors of_rows = facts_of(tree, sums, sums.rows, sums.lanes, lanes);
   out.lanes_across = of_lanes.across;
   out.rows_across = of_rows.across;
   // Panels serve all rows of all batches on which their factor does not depend.
@@ -167,14 +176,12 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
       of_lanes.step && *of_lanes.step >= out.lanes && *of_lanes.step <= kNearTiles * out.lanes;
   out.pack = reused > 1 && of_lanes.count > 0 &&
              (of_lanes.across || ((large || of_lanes.computed) && !near && reused >= 4));
-  // A panel that is read where it lies comes from far away, so all rows of a task should use it. If
-  // panels have their own axis, `own` counts them.
-  if (!out.pack && near && size > target.l2_bytes / 4 / own) {
-    rows_in_task = shared(m_blocks, each);
-    lanes_in_task = shared(n_blocks, std::max<int64_t>(each / rows_in_task, 1));
-  }
-  out.lanes_of_task = lanes_in_task * out.lanes;
+  (out.panels ? out.panels_of_task : out.lanes_of_task) = lanes_in_task;
+  out.lanes_of_task *= out.lanes;
   out.rows_of_task = rows_in_task * out.rows;
+  // If the panels of a task stay in the cache, all of them take one block of rows after the other,
+  // so that results are stored row by row.
+  out.rows_outside = lanes_in_task * panel_bytes <= kept_bytes;
   const int64_t row_bytes = out.rows * k * 4 * width * static_cast<int64_t>(of_rows.count);
   out.stage = out.rows > 1 && (lanes_in_task > 1 || of_rows.computed) && k >= kLeastStagedDepth &&
               of_rows.count > 0 && row_bytes <= target.l3_bytes / 8;
@@ -188,6 +195,7 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
 struct Names {
   std::vector<std::string> batch, summed;
   std::string rows, lanes;
+  std::optional<std::string> panels;
 };
 
 // Which loops `cut` made for an axis.
@@ -211,6 +219,13 @@ Levels cut(Scheduled& out, const std::string& axis, int64_t of_task, int64_t blo
   }
   out.take(WholeStep{{axis, made.count() + 1}});
   return made;
+}
+
+// Cuts the axis of panels into tasks. A block is one panel.
+Levels cut_panels(Scheduled& out, const std::string& axis, int64_t of_task) {
+  const bool tasks = axis_of(out, axis).extent.range().max > of_task;
+  if (tasks && of_task > 1) out.take(SplitStep{{axis}, of_task});
+  return {.tasks = tasks, .blocks = !tasks || of_task > 1};
 }
 
 // Copies the factors of a tile of rows into the cache of a core: with the rows side by side if they
@@ -249,27 +264,33 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   names.rows = name(sums.rows);
   names.lanes = name(sums.lanes);
   for (const size_t axis : sums.summed) names.summed.push_back(name(axis));
+  if (tiling.panels) names.panels = name(*tiling.panels);
   for (const size_t axis : sums.nest)
-    if (axis != sums.rows && axis != sums.lanes) names.batch.push_back(name(axis));
+    if (axis != sums.rows && axis != sums.lanes && axis != tiling.panels)
+      names.batch.push_back(name(axis));
   std::vector<std::string> values;
   for (const LoopTask* sum : sums.sums) values.push_back(out.tree.values[sum->target].name);
   const std::string store = out.tree.tensors[sums.stores[0]->target].name;
 
   std::vector<std::string> order = names.batch;
-  order.insert(order.end(), {names.rows, names.lanes});
+  order.push_back(names.rows);
+  if (names.panels) order.push_back(*names.panels);
+  order.push_back(names.lanes);
   sort_nest(out, sums.nest, order);
   if (sums.rows > sums.lanes) out.take(LastStep{names.lanes});
   if (tiling.pack && tiling.lanes_across) out.take(LastStep{names.summed.back()});
   const Levels rows = cut(out, names.rows, tiling.rows_of_task, tiling.rows);
-  const Levels lanes = cut(out, names.lanes, tiling.lanes_of_task, tiling.lanes);
-  const LoopName row_blocks{names.rows, rows.count()}, lane_blocks{names.lanes, lanes.count()};
-  if (rows.blocks && lanes.tasks) out.take(ReorderStep{row_blocks, {names.lanes}});
-  // Staged rows serve all lanes of a task. Without them, a panel stays in the cache for all rows.
-  if (rows.blocks && lanes.blocks && !tiling.stage) out.take(ReorderStep{row_blocks, lane_blocks});
+  Levels lanes = cut(out, names.lanes, tiling.lanes_of_task, tiling.lanes);
+  if (names.panels) lanes = cut_panels(out, *names.panels, tiling.panels_of_task);
+  const std::string beside = names.panels.value_or(names.lanes);
+  const LoopName row_blocks{names.rows, rows.count()}, lane_blocks{beside, lanes.count()};
+  if (rows.blocks && lanes.tasks) out.take(ReorderStep{row_blocks, {beside}});
   std::vector<LoopName> grid;
   for (const std::string& axis : names.batch) grid.push_back({axis});
   if (rows.tasks) grid.push_back({names.rows});
-  if (lanes.tasks) grid.push_back({names.lanes});
+  if (lanes.tasks) grid.push_back({beside});
+  const bool rows_outside = tiling.stage && (tiling.rows_outside || grid.empty());
+  if (rows.blocks && lanes.blocks && !rows_outside) out.take(ReorderStep{row_blocks, lane_blocks});
   deal_out(out, grid);
   out.take(UnrollStep{{names.summed.back()}, kUnrolled});
   if (tiling.by_row) {
@@ -278,10 +299,10 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   }
   // Whole blocks need no masks.
   const LoopAxis lane = axis_of(out, names.lanes);
-  if (!lane.extent.is_multiple_of(tiling.lanes) && lanes.count() > 0)
+  if (!lane.extent.is_multiple_of(tiling.lanes) && lanes.count() > 0 && !names.panels)
     out.take(PartStep{lane_blocks, before_end(lane)});
   if (tiling.stage && (rows.blocks || !grid.empty()))
-    stage_rows(out, names, tiling, rows.blocks ? row_blocks : grid[0], target);
+    stage_rows(out, names, tiling, rows.blocks && rows_outside ? row_blocks : grid[0], target);
   if (tiling.pack)
     pack_lanes(out, names.summed, {names.lanes, names.rows, tiling.lanes, tiling.lanes_across},
                target);

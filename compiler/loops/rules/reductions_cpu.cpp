@@ -3,6 +3,7 @@
 // axes are walked in order).
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <set>
 
 #include "compiler/loops/rules/partial_sums.h"
@@ -27,6 +28,8 @@ constexpr int64_t kRowsOfTurn = 2;
 // load.
 constexpr int64_t kWorthKeeping = 5;
 constexpr int64_t kMostBytes = int64_t{1} << 40;
+// A walk over so few terms is written out, if all walks together have at most `kMostTerms`.
+constexpr int64_t kFewTerms = 8, kMostTerms = 32;
 // What a walk reads is still in the cache for the next one if it fills half of it.
 constexpr int64_t kShareOfCache = 2;
 
@@ -115,19 +118,58 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
   for (const std::string& axis : others) part_walks(out, axis, tile);
 }
 
+// Writes out walks over few terms, so that nothing is decided in turns of a few instructions.
+void unroll_few_terms(Scheduled& out, const ReductionNest& nest) {
+  int64_t terms = 1;
+  std::map<std::string, int64_t> extents;
+  for (const Walk& walk : nest.walks)
+    for (const size_t axis : walk.axes) {
+      const auto extent = out.tree.axes[axis].extent.as_constant();
+      if (!extent || *extent > kFewTerms) return;
+      if (extents.emplace(out.tree.axes[axis].name, *extent).second) terms *= *extent;
+    }
+  if (terms > kMostTerms) return;
+  for (const auto& [axis, extent] : extents)
+    for (int64_t n = 1; find_loop(out.tree, {axis, n}); ++n)
+      out.try_take(UnrollStep{{axis, n}, extent});
+}
+
 void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts, size_t column,
                   int64_t wide, const Target& target) {
   const std::string lane = out.tree.axes[column].name, along = out.tree.axes[facts.along].name;
   const int64_t extent = planned_extent(out.tree, column);
   int64_t tile = wide;
-  while (tile > target.vector_lanes(4) && extent / tile < 2 * target.cores) tile /= 2;
+  while (tile > target.vector_lanes(4) && (extent < tile || facts.lines / tile < 2 * target.cores))
+    tile /= 2;
+  // If there are few terms, a task takes several neighbours of the innermost other line.
   std::vector<std::string> lines;
-  for (const size_t line : nest.lines) lines.push_back(out.tree.axes[line].name);
+  std::optional<size_t> beside;
+  for (const size_t line : nest.lines) {
+    lines.push_back(out.tree.axes[line].name);
+    if (line != column) beside = line;
+  }
+  if (beside) {
+    const std::string name = out.tree.axes[*beside].name;
+    const int64_t most = facts.lines / tile / (kTasksOfCore * target.cores);
+    const int64_t each = std::min(
+        std::clamp<int64_t>(kTaskElements / (facts.elements * tile), 1, std::max<int64_t>(most, 1)),
+        planned_extent(out.tree, *beside));
+    if (each > 1) {
+      out.take(SplitStep{{name}, each});
+      const bool whole = out.tree.axes[*beside].extent.is_constant(each);
+      if (whole) std::erase(lines, name);
+      if (std::ranges::find(nest.lines, column) > std::ranges::find(nest.lines, *beside))
+        out.take(ReorderStep{{name, whole ? 1 : 2}, {lane}});
+    }
+  }
   share_values(out, nest, lane, tile, target);
   deal_lines(out, lines, {{lane, tile}});
   int64_t rows = kRowsOfTurn * (wide / tile);
   while (rows > 1 && facts.length < 2 * rows) rows /= 2;
-  if (rows > 1) cut_walks(out, along, rows);
+  if (rows > 1)
+    cut_walks(out, along, rows);
+  else
+    unroll_few_terms(out, nest);
   const bool means = reads_far(out.tree, facts, tile, kShareOfCache, target);
   const size_t left = nest.walks.size() - merge_walks(out, along, means);
   chunk_walk(out, nest, left, ceil_divide(facts.lines, tile), facts.elements * tile);

@@ -117,4 +117,14 @@ bool CudaSystem::reaches(int from, int to) const {
          api_->device_can_access_peer(&can, a, b) == cuda::CUDA_SUCCESS && can != 0;
 }
 
+bool CudaSystem::has_atomic_link(int from, int to) const {
+  cuda::CUdevice a = 0, b = 0;
+  int can = 0;
+  return api_ && api_->device_get(&a, from) == cuda::CUDA_SUCCESS &&
+         api_->device_get(&b, to) == cuda::CUDA_SUCCESS &&
+         api_->device_get_p2p_attribute(&can, cuda::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+                                        a, b) == cuda::CUDA_SUCCESS &&
+         can != 0;
+}
+
 }  // namespace braze

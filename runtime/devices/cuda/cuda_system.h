@@ -70,6 +70,8 @@ class CudaSystem {
   std::span<const GpuFacts> gpus() const { return gpus_; }
   /// Whether a GPU can access the memory of another one directly, and not through the host.
   bool reaches(int from, int to) const;
+  /// Whether the link between two GPUs carries atomic operations, as NVLink does and PCIe does not.
+  bool has_atomic_link(int from, int to) const;
   /// The first GPU for which code can be generated, if there is one.
   std::optional<int> first_usable() const { return first_usable_; }
   /// The value of fork_count() when the driver was opened. The driver does not work in children of

@@ -24,6 +24,7 @@ using CUgraphExec = struct CUgraphExec_st*;
 
 enum CUresult : unsigned {};
 enum CUdevice_attribute : unsigned {};
+enum CUdevice_P2PAttribute : unsigned {};
 enum CUpointer_attribute : unsigned {};
 enum CUmemorytype : unsigned {};
 enum CUstream_flags : unsigned {};

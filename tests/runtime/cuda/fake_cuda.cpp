@@ -363,8 +363,19 @@ CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice
   return CUDA_SUCCESS;
 }
 
+// FAKE_LINKS says how the GPUs are linked: "none", "pcie", or as with NVLink.
+bool linked_by(std::string_view what) {
+  const char* const links = std::getenv("FAKE_LINKS");
+  return links && links == what;
+}
+
 CUresult device_can_access_peer(int* can, CUdevice, CUdevice) {
-  *can = 1;
+  *can = !linked_by("none");
+  return CUDA_SUCCESS;
+}
+
+CUresult device_get_p2p_attribute(int* value, CUdevice_P2PAttribute, CUdevice, CUdevice) {
+  *value = !linked_by("none") && !linked_by("pcie");
   return CUDA_SUCCESS;
 }
 
