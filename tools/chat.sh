@@ -3,6 +3,7 @@
 # and asks for a question. An empty line is none; Ctrl-D ends.
 # Usage: tools/chat.sh [ARGUMENTS], such as --device cuda:0, --temperature 0.7 or --prompt TEXT.
 #   --check  compares greedy answers to twenty questions with those of transformers for the same file.
+#   --results PAGE  writes what comes of --check; tests/models/results has such pages.
 set -euo pipefail
 source "$(dirname "$0")/steps.sh"
 

@@ -3,6 +3,7 @@
 # each sentence is to the first one.
 # Usage: tools/embed_text.sh SENTENCE SENTENCE... [--device NAME]
 #   --check  compares embeddings with those of sentence-transformers for the same file.
+#   --results PAGE  writes what comes of --check; tests/models/results has such pages.
 set -euo pipefail
 source "$(dirname "$0")/steps.sh"
 

@@ -2,6 +2,7 @@
 # Tells what files are: installs what is missing, builds the example, and fetches magika (3 MB).
 # Usage: tools/file_type.sh FILE... [--device NAME]
 #   --check  compares with ONNX Runtime's results for the same network.
+#   --results PAGE  writes what comes of --check; tests/models/results has such pages.
 set -euo pipefail
 source "$(dirname "$0")/steps.sh"
 

@@ -372,6 +372,8 @@ Inputs recurrence_inputs(S s) {
   return {between("decay", s.dtype(), shape, 0.5, 1), values("x", s.dtype(), shape)};
 }
 
+Results decayed_sums(S, W in) { return {{recurrence(in["decay"], in["x"], 1)}}; }
+
 Results pool(S s, W in) {
   const int64_t window = s["window"], stride = s["stride"];
   const Dim edge = s.get("padding", 0);
@@ -486,7 +488,8 @@ Results mlp(S s, W in) { return {{mlp_of(s, in, in["x"])}}; }
 
 // Arrays are [batch, heads, length, dim]. Settings: kv_heads (fewer than heads: groups of heads
 // share keys), causal, window (keys that a query sees), cap (soft cap of the scores), bias=full
-// (an array) or slopes (by distance), padding (a mask of keys by batch).
+// (an array) or slopes (by distance), padding (a mask of keys by batch), documents (how many lie
+// one after the other in a row of the batch; queries see keys of their own document).
 Inputs attention_inputs(S s) {
   const int64_t batch = s["batch"], heads = s["heads"], group = s.get("group", 1);
   const int64_t queries = s["queries"], keys = s.get("keys", queries), dim = s["dim"];
@@ -497,6 +500,12 @@ Inputs attention_inputs(S s) {
   if (bias == "full") inputs.push_back(values("bias", s.dtype(), {heads * group, queries, keys}));
   if (bias == "slopes") inputs.push_back(between("slopes", DType::F32, {heads * group}, 0.01, 0.5));
   if (s.get("padding", 0)) inputs.push_back({"seen", DType::Bool, {batch, keys}, 0, 1});
+  if (s.has("documents"))
+    inputs.push_back({.name = "documents",
+                      .dtype = DType::I32,
+                      .shape = {batch, keys},
+                      .high = static_cast<double>(s["documents"]),
+                      .runs = true});
   return inputs;
 }
 Tensor attended(S s, W in) {
@@ -528,6 +537,9 @@ Tensor attended(S s, W in) {
   if (s.get("causal", 0)) also(key <= query);
   if (s.has("window")) also(query - key < s["window"]);
   if (s.get("padding", 0)) also(reshape(in["seen"], {batch, 1, 1, 1, keys}));
+  if (s.has("documents"))
+    also(reshape(in["documents"], {batch, 1, 1, queries, 1}) ==
+         reshape(in["documents"], {batch, 1, 1, 1, keys}));
   if (seen.valid()) scores = where(seen, scores, -INFINITY);
   const Tensor weights = cast(nn::softmax(scores), v.dtype());
   const DotAxes over = {
@@ -914,7 +926,7 @@ const std::map<std::string, Kind, std::less<>>& kinds() {
       {"dequantize", {packed_inputs, dequantize}},
       {"packed_product", {packed_product_inputs, packed_product}},
       {"scan", {one_array, scan}},
-      {"recurrence", {recurrence_inputs, {}}},  // needs a scan of pairs
+      {"recurrence", {recurrence_inputs, decayed_sums}},
       {"pool", {image_inputs, pool}},
       {"convolution", {convolution_inputs, convolution}},
       {"product", {product_inputs, product}},

@@ -32,9 +32,10 @@ namespace {
 // -------------------------------------------------------------------------
 
 std::string input_json(const Input& input) {
-  return fmt::format(R"({{"name": {}, "dtype": "{}", "shape": [{}], "low": {}, "high": {}}})",
-                     json_string(input.name), name(input.dtype), fmt::join(input.shape, ", "),
-                     input.low, input.high);
+  return fmt::format(
+      R"({{"name": {}, "dtype": "{}", "shape": [{}], "low": {}, "high": {}, "runs": {}}})",
+      json_string(input.name), name(input.dtype), fmt::join(input.shape, ", "), input.low,
+      input.high, input.runs);
 }
 
 std::string row_json(const Workload& row, Scale scale) {

@@ -370,7 +370,7 @@ def mlp(s, x, **layers):
 # --- Attention
 
 
-def attention(s, q, k, v, bias=None, slopes=None, seen=None):
+def attention(s, q, k, v, bias=None, slopes=None, seen=None, documents=None):
     batch, heads, queries, dim = q.shape
     kept, keys = k.shape[1:3]
     grouped = q.reshape(batch, kept, heads // kept, queries, dim)
@@ -391,6 +391,8 @@ def attention(s, q, k, v, bias=None, slopes=None, seen=None):
         mask = mask & (query - key < s["window"])
     if seen is not None:
         mask = mask & seen[:, None, None, None]
+    if documents is not None:
+        mask = mask & (documents[:, :, None] == documents[:, None])[:, None, None]
     if mask is not True:
         scores = jnp.where(mask, scores, -jnp.inf)
     weights = jax.nn.softmax(scores, -1).astype(v.dtype)

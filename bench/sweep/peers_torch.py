@@ -338,7 +338,7 @@ def mlp(s, x, **layers):
 # --- Attention
 
 
-def attention_mask(s, q, bias, slopes, seen, keys):
+def attention_mask(s, q, bias, slopes, seen, documents, keys):
     """What is added to the scores, or None, and which keys are seen, or None."""
     queries = q.shape[2]
     query = torch.arange(queries, device=q.device)[:, None] + (keys - queries)
@@ -357,16 +357,18 @@ def attention_mask(s, q, bias, slopes, seen, keys):
         also(query - key < s["window"])
     if seen is not None:
         also(seen[:, None, None])
+    if documents is not None:
+        also((documents[:, :, None] == documents[:, None])[:, None])
     return added, mask
 
 
-def attention(s, q, k, v, bias=None, slopes=None, seen=None):
+def attention(s, q, k, v, bias=None, slopes=None, seen=None, documents=None):
     group, cap = s.get("group", 1), s.get("cap", 0)
     k, v = (t.repeat_interleave(group, 1) if group > 1 else t for t in (k, v))
     scores = up(q @ k.mT) / math.sqrt(q.shape[3])
     if cap:
         scores = torch.tanh(scores / cap) * cap
-    added, mask = attention_mask(s, q, bias, slopes, seen, k.shape[2])
+    added, mask = attention_mask(s, q, bias, slopes, seen, documents, k.shape[2])
     if added is not None:
         scores = scores + added
     if mask is not None:
@@ -374,20 +376,21 @@ def attention(s, q, k, v, bias=None, slopes=None, seen=None):
     return torch.softmax(scores, -1).to(v.dtype) @ v
 
 
-def sdpa_attention(s, q, k, v, bias=None, slopes=None, seen=None):
+def sdpa_attention(s, q, k, v, bias=None, slopes=None, seen=None, documents=None):
     if s.get("cap", 0):
         raise NotImplementedError("scaled_dot_product_attention has no soft cap")
     grouped = {"enable_gqa": True} if s.get("group", 1) > 1 else {}
-    if s.get("causal", 0) and not s.has("window") and bias is None and slopes is None and seen is None:
+    given = [t for t in (bias, slopes, seen, documents) if t is not None]
+    if s.get("causal", 0) and not s.has("window") and not given:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, **grouped)
-    added, mask = attention_mask(s, q, bias, slopes, seen, k.shape[2])
+    added, mask = attention_mask(s, q, bias, slopes, seen, documents, k.shape[2])
     if added is not None:
         added = added.to(q.dtype)
         mask = added if mask is None else added.masked_fill(~mask, -math.inf)
     return F.scaled_dot_product_attention(q, k, v, mask, **grouped)
 
 
-def flex_attention(s, q, k, v, bias=None, slopes=None, seen=None):
+def flex_attention(s, q, k, v, bias=None, slopes=None, seen=None, documents=None):
     """The function that is to be compiled: its block mask is made once, as a model does."""
     from torch.nn.attention import flex_attention as flex
 
@@ -407,14 +410,16 @@ def flex_attention(s, q, k, v, bias=None, slopes=None, seen=None):
         i = i + (keys - queries)
         conditions = [j <= i] * bool(causal) + [i - j < window] * bool(window)
         conditions += [seen[b, j]] if seen is not None else []
+        conditions += [documents[b, i] == documents[b, j]] if documents is not None else []
         mask = conditions[0]
         for condition in conditions[1:]:
             mask = mask & condition
         return mask
 
     mask = None
-    if causal or window or seen is not None:
-        mask = flex.create_block_mask(mask_mod, q.shape[0] if seen is not None else None, None, queries, keys,
+    by_batch = seen is not None or documents is not None
+    if causal or window or by_batch:
+        mask = flex.create_block_mask(mask_mod, q.shape[0] if by_batch else None, None, queries, keys,
                                       device=q.device)
     has_score = cap or bias is not None or slopes is not None
     return lambda q, k, v: flex.flex_attention(q, k, v, score_mod=score_mod if has_score else None, block_mask=mask,

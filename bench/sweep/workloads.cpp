@@ -227,6 +227,11 @@ Array make_values(const Input& input, size_t position, const Device& device) {
   const Dims shape(input.shape.begin(), input.shape.end());
   const bool is_index = input.dtype == DType::I32 || input.dtype == DType::I64;
   const auto values = [&](const Tensor& salt, const Tensor& low, const Tensor& span) {
+    if (input.runs) {
+      const int64_t n = input.shape.back();
+      const Tensor i = arange(i64, shape, static_cast<int64_t>(shape.size()) - 1);
+      return cast(i * i * static_cast<int64_t>(input.high) / (n * n), input.dtype);
+    }
     Tensor h =
         (shape.empty() ? salt * 0u : reshape(arange(u32, Dim(checked_numel(input.shape))), shape));
     h = (h ^ salt) * 0x9E3779B1u;

@@ -50,6 +50,9 @@ struct Input {
   DType dtype = DType::F32;
   std::vector<int64_t> shape;
   double low = 0, high = 1;
+  /// Whether element i of each row of n is the integer floor(high*i*i/(n*n)), whatever the position
+  /// of the input is: runs of equal numbers, each shorter than those before it.
+  bool runs = false;
 };
 using Inputs = std::vector<Input>;
 

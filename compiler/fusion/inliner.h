@@ -100,6 +100,17 @@ class Inliner {
     return body(node, *forms_.find(node), at, reduction, {});
   }
 
+  /// The parts of the term of a scan at the coordinates `at`, of which the one along the axis of
+  /// the scan is `reduction`.
+  std::vector<Value> scanned_parts(NodeId node, const std::vector<Expr>& at,
+                                   const std::vector<Expr>& reduction) {
+    const LoopForm& form = *forms_.find(node);
+    const std::vector<Value> all = steps(node, form, at, reduction, {});
+    std::vector<Value> out;
+    for (const uint32_t part : form.running->parts) out.push_back(all[part]);
+    return out;
+  }
+
   /// For a placed reduction: `place` is the index, not clamped, at which the term at `reduction` is
   /// added. `start` is the value at `at` to which the terms are added.
   Value place(NodeId node, const std::vector<Expr>& reduction) {
@@ -139,6 +150,12 @@ class Inliner {
 
   Value body(NodeId node, const LoopForm& form, const std::vector<Expr>& at,
              const std::vector<Expr>& reduction, const Conditions& conditions) {
+    return steps(node, form, at, reduction, conditions).back();
+  }
+
+  // The values of all steps of the body.
+  std::vector<Value> steps(NodeId node, const LoopForm& form, const std::vector<Expr>& at,
+                           const std::vector<Expr>& reduction, const Conditions& conditions) {
     std::unordered_map<std::string, Expr> bindings;
     for (size_t i = 0; i < at.size(); ++i) bindings.emplace("d" + std::to_string(i), at[i]);
     for (size_t i = 0; i < reduction.size(); ++i)
@@ -190,7 +207,7 @@ class Inliner {
         }
       }
     }
-    return values.back();
+    return values;
   }
 
   // A coordinate "v<k>" is the value of step k, which is loaded at run time.

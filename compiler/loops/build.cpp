@@ -297,6 +297,8 @@ class TreeBuilder {
       if (along == kNone) along = axes_.add(shape[form->running->axis], number);
       root.reduction = {along};
       root.task.kind = LoopTask::Kind::Scan;
+      root.task.combiner = form->running->combiner;
+      root.task.part = form->running->part;
       root.task.reverse = form->running->reverse;
       root.task.exclusive = form->running->exclusive;
       root_of_[node] = number;
@@ -323,6 +325,8 @@ class TreeBuilder {
       const uint32_t start = inliner.start(node, at);
       const uint32_t place = inliner.place(node, symbols(root.reduction));
       body.results = {inliner.reduction_body(node, at, symbols(root.reduction)), place, start};
+    } else if (form && form->running) {
+      body.results = inliner.scanned_parts(node, at, symbols(root.reduction));
     } else {
       body.results = {form ? inliner.reduction_body(node, at, symbols(root.reduction))
                            : inliner.value(node, at)};

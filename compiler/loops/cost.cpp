@@ -53,12 +53,16 @@ double mean_length(const LoopTree& tree, const std::vector<const Loop*>& outside
   const double whole = most(extent_in(tree, outside, axis));
   if (!loop.bounds) return whole;
   constexpr int kSamples = 5;
-  const auto at = [&](const Expr& bound, int sample) -> std::optional<int64_t> {
+  const auto at = [&](const Expr& bound, int sample, bool begins) -> std::optional<int64_t> {
     std::unordered_map<std::string, Expr> values;
     for (const Expr& size : tree.symbols) values.emplace(size.symbol_name(), size.range().max);
-    // Any number of the axis may be loaded.
-    values.emplace(limit_symbol(tree.axes[axis]).symbol_name(),
-                   planned_extent(tree, axis) * sample / (kSamples - 1));
+    // Any number of the axis may be loaded. What an earlier phase has found may leave everything.
+    for (size_t n = 0; loop.limit && n < loop.limit->results.size(); ++n) {
+      const bool found = loop.limit->steps[loop.limit->results[n]].kind == LoopStep::Kind::Read;
+      const int64_t extent = planned_extent(tree, axis);
+      values.emplace(limit_symbol(tree.axes[axis], n).symbol_name(),
+                     found ? Expr(begins ? 0 : extent) : Expr(extent * sample / (kSamples - 1)));
+    }
     for (const Loop* other : outside)
       for (const auto& [outer, turn] : other->levels) {
         const int64_t extent = planned_extent(tree, outer);
@@ -71,7 +75,8 @@ double mean_length(const LoopTree& tree, const std::vector<const Loop*>& outside
   };
   double sum = 0;
   for (int sample = 0; sample < kSamples; ++sample) {
-    const auto first = at(loop.bounds->first, sample), last = at(loop.bounds->second, sample);
+    const auto first = at(loop.bounds->first, sample, /*begins=*/true),
+               last = at(loop.bounds->second, sample, /*begins=*/false);
     if (!first || !last) return whole;
     sum += std::clamp(static_cast<double>(*last - *first), 0.0, whole);
   }

@@ -185,6 +185,7 @@ void TreeEmitter::roles() {
     code_.tokens.push_back({builder_.fresh_name("turn"), groups, "mma", 0});
     builder_.append(TurnsOp{token_}, {});
   }
+  if (pipes_.empty()) return role("mma", Part::Rest, groups, 0);
   role("load", Part::Stages, 1, tree_.roles->stages);
   role("mma", Part::Rest, groups, tree_.roles->rest);
 }
@@ -335,11 +336,24 @@ Expr TreeEmitter::turns_of(const Loop& loop, size_t level) {
   const auto [low, high] = bounds_of(loop);
   // The end of a turn is greater than 0. Copies mask what lies beyond the ends of tensors.
   if (tree_.roles && ends_with_turn(loop)) return ceildiv(high, turn);
-  return max(0, ceildiv(min(high, tree_.axes[axis].extent) - low, turn));
+  const int64_t least = tree_.roles && surely_has_turn(loop) ? 1 : 0;
+  return max(least, ceildiv(min(high, tree_.axes[axis].extent) - low, turn));
 }
 
 // The begin and the end of the loop if it begins here.
 std::pair<Expr, Expr> TreeEmitter::bounds_of(const Loop& loop) const {
+  const auto now = now_around(loop);
+  return {loop.bounds->first.substitute(now), loop.bounds->second.substitute(now)};
+}
+
+bool TreeEmitter::surely_has_turn(const Loop& loop) const {
+  std::vector<int64_t> turns;
+  for (const AxisNow& now : shared_) turns.push_back(now.turn);
+  return braze::surely_has_turn(tree_, loop, turns);
+}
+
+// What the symbols in the bounds of a loop mean if it begins here.
+std::unordered_map<std::string, Expr> TreeEmitter::now_around(const Loop& loop) const {
   std::unordered_map<std::string, Expr> now;
   for (size_t a = 0; a < tree_.axes.size(); ++a) {
     if (shared_[a].turn == 0) continue;
@@ -349,24 +363,35 @@ std::pair<Expr, Expr> TreeEmitter::bounds_of(const Loop& loop) const {
   }
   if (loop.limit) {
     const size_t axis = loop.levels[0].axis;
-    now.insert_or_assign(limit_symbol(tree_.axes[axis]).symbol_name(), limits_.at(axis));
+    const std::vector<Expr>& limits = limits_.at(axis);
+    for (size_t n = 0; n < limits.size(); ++n)
+      now.insert_or_assign(limit_symbol(tree_.axes[axis], n).symbol_name(), limits[n]);
   }
-  return {loop.bounds->first.substitute(now), loop.bounds->second.substitute(now)};
+  return now;
 }
 
-// Loads the limit of a loop that begins here.
-Expr TreeEmitter::limit_of(const Loop& loop) {
+// Loads the limits of a loop that begins here. An axis means the beginning of its turn.
+std::vector<Expr> TreeEmitter::limits_of(const Loop& loop) {
   const LoopBody& body = *loop.limit;
-  const uint32_t result = body.results[0];
-  const DType from = body.steps[result].dtype;
-  const DType to = from == DType::I64 || from == DType::U32 ? DType::I64 : DType::I32;
+  const AxesNow axes = std::exchange(axes_, shared_);
   TaskTile scalar = tile_of({}, axes_);
   if (tree_.roles) scalar.layout.emplace();
-  const ValueOperand number = converted(this->body(body, result, scalar), from, to);
-  if (number.is_literal()) return bits_to_int(to, number.bits);
-  const Expr value = value_symbol(code_, number.value);
-  if (to == DType::I32) return value;
-  return builder_.let("limit", min(max(value, kLimits.min), kLimits.max));
+  std::vector<Expr> out;
+  for (const uint32_t result : body.results) {
+    const DType from = body.steps[result].dtype;
+    const DType to = from == DType::I64 || from == DType::U32 ? DType::I64 : DType::I32;
+    const ValueOperand number = converted(this->body(body, result, scalar), from, to);
+    if (number.is_literal()) {
+      out.emplace_back(bits_to_int(to, number.bits));
+      continue;
+    }
+    const Expr value = value_symbol(code_, number.value);
+    out.push_back(to == DType::I32
+                      ? value
+                      : builder_.let("limit", min(max(value, kLimits.min), kLimits.max)));
+  }
+  axes_ = axes;
+  return out;
 }
 
 void TreeEmitter::in_turn(const LoopLevel& level, const Expr& begin, bool shared,
@@ -549,6 +574,11 @@ void TreeEmitter::for_static(std::string_view hint, int64_t count,
 
 Expr TreeEmitter::Stream::begin(const Expr& index) const {
   if (by_axis) return index;
+  if (behind) {
+    // The numbers of turns begin anew behind the last one.
+    const Expr number = index + *behind, over = max(0, min(1, number - turns + 1));
+    return low + max(0, number - turns * over) * Expr(loop.levels[0].turn);
+  }
   return low + (loop.down ? turns - 1 - index : index) * Expr(loop.levels[0].turn);
 }
 
@@ -577,13 +607,14 @@ void TreeEmitter::stream(const Loop& loop) {
   if (several && (!tree_.roles || loop.down || !loop.parts.empty()))
     refuse(loop.location, "a stream over several axes needs roles, and goes up as a whole");
   const auto [axis, length] = loop.levels[0];
-  if (loop.limit) limits_.insert_or_assign(axis, limit_of(loop));
+  if (loop.limit) limits_.insert_or_assign(axis, limits_of(loop));
+  const bool middle = begins_in_middle(loop);
   Stream stream{.loop = loop,
                 .low = axes_[axis].begin,
                 .high = axes_[axis].end.value_or(tree_.axes[axis].extent),
                 .turns = turns_of(loop, 0),
                 .nonempty = tree_.roles && ends_with_turn(loop),
-                .by_axis = !tree_.roles && !loop.down && loop.ring == 0,
+                .by_axis = !tree_.roles && !loop.down && loop.ring == 0 && !middle,
                 .carried = {}};
   for (size_t i = 1; i < loop.levels.size(); ++i) stream.turns *= turns_of(loop, i);
   if (ring_ && ring_->ahead.dot) {  // all steps of a slot, which is 0 beyond the end
@@ -613,6 +644,7 @@ void TreeEmitter::stream(const Loop& loop) {
     std::tie(stream.low, stream.high) = bounds_of(loop);
     if (stream.by_axis || loop.ring > 0) ends_by(tree_.axes[axis].extent);
   }
+  if (middle) keep_middle(stream);
   // A loop of at most one turn carries nothing; its tile is masked. Masks know the end of the axis,
   // but neither its beginning nor the bounds of a loop, so a turn down or within bounds must exist.
   const bool ringed = loop.ring > 0 && !tree_.roles;
@@ -620,18 +652,20 @@ void TreeEmitter::stream(const Loop& loop) {
                                        proves_less(stream.low, tree_.axes[axis].extent) == true);
   const bool exists = within && (!loop.down || stream.turns.range().min > 0);
   const bool once =
-      !tree_.roles && !ringed && length > 1 && stream.turns.range().max == 1 && exists;
+      !tree_.roles && !ringed && !middle && length > 1 && stream.turns.range().max == 1 && exists;
   if (once) return turn(stream, stream.first());
   const std::vector<int64_t> boundaries = boundaries_of(stream);
-  if (loop.parts.size() > 1 && boundaries.empty())
-    refuse(loop.location, "a loop in several parts must be cut at constants");
+  if (loop.parts.size() > 1 && boundaries.empty() && !middle)
+    refuse(loop.location,
+           "a loop in several parts must be cut at constants, or end with one of its conditions "
+           "and begin with the other");
   if (part_ != Part::Stages) stream.carried = states_of(loop);
   std::erase_if(stream.carried,
                 [](const LoopTask* task) { return task->kind == LoopTask::Kind::Place; });
   if (loop.seek) return seek(stream);
   std::vector<const LoopTask*> begun;
   for (const LoopTask* task : stream.carried)
-    if (!states_.contains(task->target)) {
+    if (!states_.contains(task->target) && !totals_.contains(task->target)) {
       begin_state(*task, loop);
       begun.push_back(task);
     }
@@ -701,17 +735,13 @@ void TreeEmitter::stream(const Loop& loop) {
   } else {
     // First come the turns in which a condition is not decided, and then those in which it holds.
     Expr cut = stream.first();
-    if (!loop.parts.empty() && part_ != Part::Stages) {
-      const Expr count = undecided(stream, loop.parts[0]);
+    if (part_ != Part::Stages) {
+      const Expr count = undecided(stream);
       cut += stream.by_axis ? count * Expr(length) : count;
     }
     const bool cuts = !(cut == stream.first());
-    if (cuts) {
-      turns(stream, stream.first(), cut);
-      decided_.push_back(loop.parts[0]);
-    }
-    turns(stream, cut, last);
-    if (cuts) decided_.pop_back();
+    if (cuts) turns(stream, stream.first(), cut);
+    in_decided(stream, cuts, [&] { turns(stream, cut, last); });
     end_stream(stream, started);
   }
   send_boxes(loop);
@@ -742,6 +772,17 @@ std::vector<int64_t> TreeEmitter::boundaries_of(const Stream& stream) const {
 bool TreeEmitter::is_tail(const IndexComparison& part, size_t axis) const {
   return part == IndexComparison{tree_.axes[axis].index(), IndexComparison::Kind::Lt,
                                  tree_.axes[axis].extent};
+}
+
+// Whether those comparisons hold here that are true in some turns of a loop around.
+bool TreeEmitter::keeps_comparisons() const {
+  return std::ranges::any_of(decided_, [](const IndexComparison& part) {
+    const auto is_limit = [](const std::string& symbol) {
+      return symbol.find(".limit") != std::string::npos;
+    };
+    return std::ranges::any_of(part.left.symbols(), is_limit) ||
+           std::ranges::any_of(part.right.symbols(), is_limit);
+  });
 }
 
 bool TreeEmitter::is_decided(const IndexComparison& part) const {
@@ -889,34 +930,111 @@ void TreeEmitter::end_stream(const Stream& stream, int64_t started) {
   }
 }
 
-// The number of turns at the beginning in which a condition is not decided. The condition is
-// affine; it becomes true in some turn and remains true in all later ones.
-Expr TreeEmitter::undecided(const Stream& stream, const IndexComparison& part) const {
-  const auto unfit = [&] {
-    refuse(stream.loop.location,
-           "the condition of a part must be affine, and must stay true once it is true");
-  };
+namespace {
+
+constexpr std::string_view kUnfitPart =
+    "the condition of a part must be affine, and must stay true once it is true";
+
+}  // namespace
+
+// An index over the stream's axis that is at most 0 where the condition holds for all indices that
+// the present turns of other axes take. The condition is affine.
+Expr TreeEmitter::above(const Stream& stream, const IndexComparison& part) const {
+  const auto unfit = [&] { refuse(stream.loop.location, std::string(kUnfitPart)); };
   using Kind = IndexComparison::Kind;
   const bool less = part.kind == Kind::Lt || part.kind == Kind::Le;
   if (part.kind == Kind::Eq || part.kind == Kind::Ne) unfit();
-  // The condition holds where `above` is at most 0.
-  Expr above = less ? part.left - part.right : part.right - part.left;
-  if (part.kind == Kind::Lt || part.kind == Kind::Gt) above = above + 1;
-  const size_t own = stream.loop.levels[0].axis;
-  int64_t growth = 0;
+  Expr out = less ? part.left - part.right : part.right - part.left;
+  if (part.kind == Kind::Lt || part.kind == Kind::Gt) out = out + 1;
   for (size_t axis = 0; axis < tree_.axes.size(); ++axis) {
-    const auto slope = above.coefficient_of(name_of(axis));
+    const auto slope = out.coefficient_of(name_of(axis));
     if (!slope || !slope->as_constant()) unfit();
     const int64_t by = *slope->as_constant();
-    if (by == 0) continue;
-    const int64_t turn = axis == own ? stream.loop.levels[0].turn : extent_of(axis, shared_);
-    const Expr begin = axis == own ? stream.begin(stream.first()) : shared_[axis].begin;
-    above = above.substitute(name_of(axis), begin + (by > 0 ? turn - 1 : 0));
-    if (axis == own) growth = stream.loop.down ? -by * turn : by * turn;
+    if (by == 0 || axis == stream.loop.levels[0].axis) continue;
+    const Expr last = shared_[axis].begin + (by > 0 ? extent_of(axis, shared_) - 1 : 0);
+    out = out.substitute(name_of(axis), last);
   }
-  if (growth >= 0) unfit();
+  return out;
+}
+
+// The number of turns at the beginning in which a condition is not decided. The condition becomes
+// true in some turn and remains true in all later ones.
+Expr TreeEmitter::undecided(const Stream& stream, const IndexComparison& part) const {
+  Expr above = this->above(stream, part);
+  const auto [own, turn] = stream.loop.levels[0];
+  const int64_t by = above.coefficient_of(name_of(own))->as_constant().value();
+  const int64_t growth = stream.loop.down ? -by * turn : by * turn;
+  if (growth >= 0) refuse(stream.loop.location, std::string(kUnfitPart));
+  above = above.substitute(name_of(own), stream.begin(stream.first()) + (by > 0 ? turn - 1 : 0));
   const Expr count = max(0, ceildiv(above, -growth));
   return stream.nonempty && count.is_constant(1) ? count : min(count, stream.turns);
+}
+
+// The number of turns at the beginning in which the conditions of the loop are not decided.
+Expr TreeEmitter::undecided(const Stream& stream) const {
+  if (stream.behind) return stream.masked;
+  return stream.loop.parts.empty() ? Expr(0) : undecided(stream, stream.loop.parts[0]);
+}
+
+// Runs `body`; if `decided`, the conditions of the loop hold in it.
+void TreeEmitter::in_decided(const Stream& stream, bool decided,
+                             const std::function<void()>& body) {
+  if (!decided) return body();
+  const size_t axis = stream.loop.levels[0].axis;
+  const size_t before = decided_.size();
+  decided_.insert(decided_.end(), stream.loop.parts.begin(), stream.loop.parts.end());
+  if (stream.behind)
+    decided_.push_back(
+        {tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
+  body();
+  decided_.resize(before);
+}
+
+// Whether the turns in which the conditions of a loop are decided may lie in its middle: a
+// condition ends them and another one begins them, or an earlier phase has found where they begin
+// and end.
+bool TreeEmitter::begins_in_middle(const Loop& loop) const {
+  if (loop.parts.size() < 2 || loop.levels.size() != 1) return false;
+  const auto slope = [&](const IndexComparison& part) -> int64_t {
+    using Kind = IndexComparison::Kind;
+    const auto by = (part.left - part.right).coefficient_of(name_of(loop.levels[0].axis));
+    if (!by || !by->as_constant() || part.kind == Kind::Eq || part.kind == Kind::Ne) return 0;
+    const bool less = part.kind == Kind::Lt || part.kind == Kind::Le;
+    return less ? *by->as_constant() : -*by->as_constant();
+  };
+  const auto rises = [&](const IndexComparison& part) { return slope(part) > 0; };
+  const auto falls = [&](const IndexComparison& part) { return slope(part) < 0; };
+  return std::ranges::any_of(loop.parts, rises) && std::ranges::any_of(loop.parts, falls);
+}
+
+// Finds the turns in the middle of a loop in which all of its conditions are decided.
+void TreeEmitter::keep_middle(Stream& stream) {
+  const Loop& loop = stream.loop;
+  const auto [axis, turn] = loop.levels[0];
+  if (loop.down) refuse(loop.location, "a loop whose conditions are decided in its middle runs up");
+  const auto now = now_around(loop);
+  Expr first = stream.low, end = tree_.axes[axis].extent;
+  for (const IndexComparison& part : loop.parts) {
+    const Expr above = this->above(stream, part);
+    const int64_t by = above.coefficient_of(name_of(axis))->as_constant().value();
+    // by * index + rest <= 0
+    const Expr rest = above.substitute(name_of(axis), 0).substitute(now);
+    if (by > 0)
+      end = min(end, floordiv(-rest, by) + 1);
+    else if (by < 0)
+      first = max(first, ceildiv(rest, -by));
+    else
+      refuse(loop.location, std::string(kUnfitPart));
+  }
+  const bool nonempty = stream.nonempty;
+  stream.low = builder_.let("low", stream.low);
+  stream.turns = builder_.let("turns", stream.turns);
+  const Expr begins = max(0, ceildiv(first - stream.low, turn));
+  stream.behind =
+      builder_.let("behind", max(0, min(stream.turns, floordiv(end - stream.low, turn))));
+  stream.masked =
+      builder_.let("masked", stream.turns - max(0, *stream.behind - min(begins, stream.turns)));
+  stream.nonempty = nonempty || (tree_.roles && surely_has_turn(loop));
 }
 
 // --- States -------------------------------------------------------------------------------------
@@ -938,6 +1056,10 @@ std::vector<const LoopTask*> TreeEmitter::states_of(const Loop& loop) const {
 std::vector<ValueId*> TreeEmitter::carried(const Stream& stream) {
   std::vector<ValueId*> out;
   for (const LoopTask* task : stream.carried) {
+    if (task->kind == LoopTask::Kind::Scan) {
+      for (ValueId& part : totals_.at(task->target)) out.push_back(&part);
+      continue;
+    }
     out.push_back(&states_.at(task->target));
     if (task->kind == LoopTask::Kind::Arg) out.push_back(&numbers_.at(task->target));
   }
@@ -951,7 +1073,6 @@ std::vector<ValueId*> TreeEmitter::carried(const Stream& stream) {
 void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   const bool is_scan = task.kind == LoopTask::Kind::Scan;
   const bool is_arg = task.kind == LoopTask::Kind::Arg;
-  if (is_scan) scans_.insert(task.target);
   for_each_task(loop.body, [&](const LoopTask& t, const std::vector<const Loop*>& around) {
     if (&t != &task) return;
     for (const Loop* l : around)
@@ -981,6 +1102,11 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   lay_as_accumulator(tile);
   drop(tile, unfolded ? folded_in_turn(task, tile) : positions(task.over, tile));
   drop_constant(task, tile);
+  if (is_scan) {
+    totals_[task.target] = first_parts(task, tile);
+    state_tiles_[task.target] = tile;
+    return;
+  }
   if (task.kind == LoopTask::Kind::Dot && !summed_dot) {
     // The summed axes are no dimensions of a product's result.
     TaskTile own = tile_of(tree_.values[task.target].axes, inside);
@@ -1051,13 +1177,16 @@ void TreeEmitter::end_states(const std::vector<const LoopTask*>& tasks) {
 }
 
 void TreeEmitter::end_state(const LoopTask& task) {
-  ValueId state = states_.at(task.target);
-  TaskTile tile = state_tiles_.at(task.target);
-  states_.erase(task.target);
-  if (scans_.erase(task.target)) {
+  if (const auto total = totals_.extract(task.target)) {
+    if (!keeps_axis(task))
+      return define(task, rounded(total.mapped()[task.part], tree_.values[task.target].dtype),
+                    state_tiles_.at(task.target));
     tiles_of_.erase(task.target);  // every turn has a tile of its own
     return;
   }
+  ValueId state = states_.at(task.target);
+  TaskTile tile = state_tiles_.at(task.target);
+  states_.erase(task.target);
   if (task.kind == LoopTask::Kind::Arg) {
     unfolded_.erase(task.target);
     const Best best = best_along(task, {state, numbers_.at(task.target)}, tile);

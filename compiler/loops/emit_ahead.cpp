@@ -146,11 +146,9 @@ void TreeEmitter::stream_ahead(const Stream& stream, const LoopTask& late) {
 
   // The first turn stands before the loop. Then come the turns in which a condition is not decided,
   // and then those in which it holds.
-  Expr cut = 0;
-  if (!stream.loop.parts.empty()) cut = undecided(stream, stream.loop.parts[0]);
-  const bool decided = !stream.loop.parts.empty() && cut.is_constant(0);
-  if (decided) decided_.push_back(stream.loop.parts[0]);
-  turn(0, false);
+  const Expr cut = undecided(stream);
+  const bool decided = cut.is_constant(0);
+  in_decided(stream, decided, [&] { turn(0, false); });
   const auto loop = [&](const Expr& first, const Expr& last) {
     std::vector<ValueOperand> initial;
     for (const LoopTask* t : stream.carried) initial.emplace_back(states_.at(t->target));
@@ -174,9 +172,7 @@ void TreeEmitter::stream_ahead(const Stream& stream, const LoopTask& late) {
   };
   const Expr from = max(1, cut);
   turns_from(1, from, loop);
-  if (!decided && !stream.loop.parts.empty()) decided_.push_back(stream.loop.parts[0]);
-  turns_from(from, stream.turns, loop);
-  if (!stream.loop.parts.empty()) decided_.pop_back();
+  in_decided(stream, true, [&] { turns_from(from, stream.turns, loop); });
   start_late(stream.turns - 1);
   finish_late();
 }

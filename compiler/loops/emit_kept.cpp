@@ -144,7 +144,7 @@ void TreeEmitter::keep_in_buffer(const LoopTask& task, ValueId value, const Task
 
 // Whether registers hold what is read: a running total, or the tile that this turn has made.
 bool TreeEmitter::has_in_registers(const LoopStep& s) const {
-  if (states_.contains(s.source) && !scans_.contains(s.source)) return true;
+  if (states_.contains(s.source)) return true;
   const auto tile = tiles_of_.find(s.source);
   if (tile == tiles_of_.end()) return false;
   const LoopValue& value = tree_.values[s.source];
@@ -255,7 +255,10 @@ ValueId TreeEmitter::read_workspace(MemoryId memory, const LoopStep& s, const Ta
   const ValueType type = type_along(at, tile, code_[memory].dtype);
   std::vector<size_t> own = axes_along(type, tile);
   if (kept.panel > 0) std::erase(own, kept.axes.back());
-  return builder_.load(memory, place_in_workspace(kept, at), type, {before_ends(own, tile), {}});
+  const ValueId value =
+      builder_.load(memory, place_in_workspace(kept, at), type, {before_ends(own, tile), {}});
+  lay_out(value, tile);
+  return value;
 }
 
 }  // namespace braze

@@ -150,6 +150,10 @@ class TreeEmitter {
     bool by_axis;
     std::vector<const LoopTask*> carried;
     bool fills = false;  // whether it only fills buffers, which it fills to their ends
+    /// If turns in the middle are kept whole: the number of the turn behind them, which comes
+    /// first. The turns before them follow, and those that are kept come last.
+    std::optional<Expr> behind = {};
+    Expr masked = 0;  // the number of turns that are not kept
     Expr first() const { return by_axis ? low : Expr(0); }
     Expr last() const { return by_axis ? high : turns; }
     Expr begin(const Expr& index) const;
@@ -164,16 +168,24 @@ class TreeEmitter {
   bool is_tail(const IndexComparison& part, size_t axis) const;
   std::vector<int64_t> boundaries_of(const Stream& stream) const;
   bool is_decided(const IndexComparison& part) const;
+  bool keeps_comparisons() const;
   bool is_implied(size_t axis) const;
+  bool begins_in_middle(const Loop& loop) const;
+  void keep_middle(Stream& stream);
+  Expr above(const Stream& stream, const IndexComparison& part) const;
   Expr undecided(const Stream& stream, const IndexComparison& part) const;
+  Expr undecided(const Stream& stream) const;
+  void in_decided(const Stream& stream, bool decided, const std::function<void()>& body);
   bool is_static(const Loop& loop) const;
   bool is_kept_on_chip(const LoopTask& task) const;
   bool reads_registers(const LoopTask& task, size_t axis) const;
   void for_static(std::string_view hint, int64_t count,
                   const std::function<void(const Expr&)>& body);
   Expr turns_of(const Loop& loop, size_t level);
+  bool surely_has_turn(const Loop& loop) const;
   std::pair<Expr, Expr> bounds_of(const Loop& loop) const;
-  Expr limit_of(const Loop& loop);
+  std::unordered_map<std::string, Expr> now_around(const Loop& loop) const;
+  std::vector<Expr> limits_of(const Loop& loop);
   int64_t extent_of(size_t axis, const AxesNow& axes) const;
   /// Runs `body` in the turn of `level` that begins at `begin`.
   void in_turn(const LoopLevel& level, const Expr& begin, bool shared,
@@ -254,6 +266,12 @@ class TreeEmitter {
   void drop_constant(const LoopTask& task, TaskTile& tile) const;
   AxesNow axes_at(const LoopTask& task, const Loop& loop) const;
   void note_digits(const LoopRegion& phase);
+  /// The dtype in which a part of a scan is combined.
+  static DType part_dtype(const LoopTask& task, size_t part);
+  bool keeps_axis(const LoopTask& scan) const;
+  std::vector<ValueId> combined(const LoopTask& task, const std::vector<ValueId>& left,
+                                const std::vector<ValueId>& right);
+  std::vector<ValueId> first_parts(const LoopTask& task, const TaskTile& tile);
   void scan(const LoopTask& task);
 
   // --- Placed reductions (emit_places.cpp)
@@ -428,9 +446,10 @@ class TreeEmitter {
   const Loop* ranks_ = nullptr;  // the loop over the blocks of a cluster
   Expr rank_;                    // the rank of the present block
   const Loop* group_ = nullptr;
-  Expr copy_;                      // the index of the present copy of a role, which is a group
-  AxesNow axes_, shared_;          // where axes stand; `shared_` ignores loops on group
-  std::map<size_t, Expr> limits_;  // by axis: the limit of the stream over it that is being walked
+  Expr copy_;              // the index of the present copy of a role, which is a group
+  AxesNow axes_, shared_;  // where axes stand; `shared_` ignores loops on group
+  // By axis: the limits of the stream over it that is being walked.
+  std::map<size_t, std::vector<Expr>> limits_;
   std::vector<Counter> counters_;
   // Regions around, with the number of the next item in each.
   std::vector<std::pair<const LoopRegion*, size_t>> path_;
@@ -438,7 +457,6 @@ class TreeEmitter {
   std::map<size_t, Tile> tiles_of_;       // by value
   /// The digits that have their own dimensions, by axis and number of its indices in a tile.
   std::map<std::pair<size_t, int64_t>, std::vector<Digit>> digits_;
-  std::set<size_t> scans_;                 // values of scans under way
   std::map<size_t, MemoryId> workspaces_;  // by value
   std::map<size_t, OnChip> chips_;         // by value
   /// For each region of a plain program: the values that live in its memory (in buffers or the
@@ -446,9 +464,10 @@ class TreeEmitter {
   std::map<const LoopRegion*, std::vector<size_t>> born_;
   std::set<size_t> kept_;      // values that have their buffers now
   std::vector<size_t> fresh_;  // kept values that this turn has made, and that registers hold too
-  std::map<size_t, Places> places_;    // by value
-  std::map<size_t, Expr> sought_;      // by value: the place of the term that `seek` has found
-  std::map<size_t, ValueId> states_;   // by value: the state that a loop around carries
+  std::map<size_t, Places> places_;   // by value
+  std::map<size_t, Expr> sought_;     // by value: the place of the term that `seek` has found
+  std::map<size_t, ValueId> states_;  // by value: the state that a loop around carries
+  std::map<size_t, std::vector<ValueId>> totals_;  // by value: of a scan, the parts of its state
   std::map<size_t, ValueId> numbers_;  // by value: the numbers of an arg-reduction's best values
   std::map<size_t, TaskTile> state_tiles_;
   std::map<size_t, ValueId> before_;    // the states before this turn

@@ -114,6 +114,10 @@ void TreeEmitter::ring(const Stream& stream) {
   const bool whole = ring.exact || ring.matrices;
   // Whether nothing is left behind the whole turns.
   const bool ends = stream.low.is_multiple_of(length) && stream.high.is_multiple_of(length);
+  if (stream.behind && !whole && !ends)
+    refuse(stream.loop.location,
+           "a ring whose middle is kept whole must end with a whole turn, or be one of matrix "
+           "units");
   // In the rest of a chunk, loops inside know where the chunk ends, but tiles do not.
   const auto in_tile = [&](const LoopItem& item) {
     const auto* task = std::get_if<LoopTask>(&item);
@@ -140,15 +144,10 @@ void TreeEmitter::ring(const Stream& stream) {
     in_turn(stream.loop.levels[0], stream.low, /*shared=*/false, [&] { load_ahead(ring, 0, 0); });
   Ring* around = std::exchange(ring_, &ring);
   // First come the turns in which a condition is not decided, and then those in which it holds.
-  Expr cut = 0;
-  if (!stream.loop.parts.empty()) cut = undecided(stream, stream.loop.parts[0]);
+  const Expr cut = undecided(stream);
   const bool cuts = !cut.is_constant(0);
-  if (cuts) {
-    turns(stream, 0, cut);
-    decided_.push_back(stream.loop.parts[0]);
-  }
-  turns(stream, cut, ring.turns);
-  if (cuts) decided_.pop_back();
+  if (cuts) turns(stream, 0, cut);
+  in_decided(stream, cuts, [&] { turns(stream, cut, ring.turns); });
   if (!whole && !ends) {
     ring.rest = true;
     turn(stream, ring.turns);
@@ -205,7 +204,8 @@ void TreeEmitter::after_step() {
 void TreeEmitter::in_turn_of(const Stream& stream, const Ring& ring, const Expr& number,
                              const std::function<void()>& body) {
   const auto [axis, length] = stream.loop.levels[0];
-  const Expr turn = ring.exact || stream.loop.down ? min(number, ring.turns - 1) : number;
+  const bool last = ring.exact || stream.loop.down || stream.behind;
+  const Expr turn = last ? min(number, ring.turns - 1) : number;
   Expr begin = stream.begin(turn);
   // A turn of one index has no tile along the axis that could be masked. Beyond the end it stands
   // for the last index.

@@ -62,45 +62,131 @@ void TreeEmitter::note_digits(const LoopRegion& phase) {
   }
 }
 
+DType TreeEmitter::part_dtype(const LoopTask& task, size_t part) {
+  const DType own = task.body.steps[task.body.results[part]].dtype;
+  return compute_type(task.combiner.accumulation(part, own));
+}
+
+std::vector<ValueId> TreeEmitter::combined(const LoopTask& task, const std::vector<ValueId>& left,
+                                           const std::vector<ValueId>& right) {
+  const auto operands = [](const std::vector<ValueId>& parts) {
+    return std::vector<ValueOperand>(parts.begin(), parts.end());
+  };
+  std::vector<ValueId> out;
+  for (const ValueOperand& part : task.combiner.combine(
+           operands(left), operands(right),
+           [&](ElementwiseOp op, std::vector<ValueOperand> arguments, std::optional<DType>) {
+             return ValueOperand(builder_.row(op, std::move(arguments)));
+           },
+           [](DType dtype, uint64_t bits) { return ValueOperand::literal(dtype, bits); }))
+    out.push_back(part.value);
+  return out;
+}
+
+// Whether the value has all results of the scan, and not only the last one.
+bool TreeEmitter::keeps_axis(const LoopTask& scan) const {
+  const std::vector<size_t>& axes = tree_.values[scan.target].axes;
+  return std::find(axes.begin(), axes.end(), scan.over[0]) != axes.end();
+}
+
+// What comes before the first element: the identity, or what the body says.
+std::vector<ValueId> TreeEmitter::first_parts(const LoopTask& task, const TaskTile& tile) {
+  const size_t parts = task.combiner.parts();
+  std::vector<ValueId> out;
+  for (size_t part = 0; part < parts; ++part) {
+    const DType dtype = part_dtype(task, part);
+    if (task.begins_after()) {
+      out.push_back(full(body(task.body, task.body.results[parts + part], tile), tile, dtype));
+      continue;
+    }
+    out.push_back(builder_.constant({dtype, 1, tile.extents}, task.combiner.padding(part, dtype)));
+    lay_out(out.back(), tile);
+  }
+  return out;
+}
+
 // Scans each digit by itself. Before an element come the total of the earlier turns, the totals of
 // earlier elements of the outer digits, and the earlier elements of its own digit.
 void TreeEmitter::scan(const LoopTask& task) {
+  const Combiner& combiner = task.combiner;
   const TaskTile tile = tile_of(axes_of(task), axes_);
-  const DType dtype = state_dtype(task);
   const DType result = tree_.values[task.target].dtype;
-  const ElementwiseOp combine = info(task.monoid).combine;
-  ValueId value = full(body(task.body, task.body.results[0], tile), tile, body_dtype(task));
-  value = rounded(value, dtype);
-  // A reverse scan begins with the elements beyond the end, so these must be the identity.
-  if (task.reverse) value = without_tail(value, task.over, tile, info(task.monoid).padding(dtype));
-  const auto state = states_.find(task.target);
-  const auto along = positions(task.over, tile);
-  const auto scanned = [&](ValueId of, int64_t axis, bool exclusive) {
-    return builder_.append(TileScanOp{task.monoid, of, axis, task.reverse, exclusive},
-                           {code_[of].type}, tree_.values[task.target].name)[0];
+  using Parts = std::vector<ValueId>;
+  Parts own;
+  for (size_t part = 0; part < combiner.parts(); ++part) {
+    const uint32_t step = task.body.results[part];
+    const DType dtype = part_dtype(task, part);
+    ValueId value = full(body(task.body, step, tile), tile, task.body.steps[step].dtype);
+    value = rounded(value, dtype);
+    // A reverse scan begins with the elements beyond the end, and a total has them all, so these
+    // must be the identity.
+    if (task.reverse || !keeps_axis(task))
+      value = without_tail(value, task.over, tile, combiner.padding(part, dtype));
+    own.push_back(value);
+  }
+  const auto finish = [&](const Parts& parts) {
+    define(task, rounded(parts[task.part], result), tile);
   };
-  std::optional<ValueId> before;
-  if (state != states_.end()) before = state->second;
-  ValueId total = value;
+  const auto state = totals_.find(task.target);
+  const auto along = positions(task.over, tile);
+  TaskTile of_total = tile;
+  drop(of_total, along);
+  std::optional<Parts> before;
+  if (state != totals_.end())
+    before = state->second;
+  else if (task.begins_after())
+    before = first_parts(task, of_total);
+  // With all elements of this turn, the state is complete, or it is that of the next turn.
+  const auto end_turn = [&](const Parts& total) {
+    if (state != totals_.end())
+      state->second = total;
+    else if (!keeps_axis(task))
+      define(task, rounded(total[task.part], result), of_total);
+  };
   if (along.empty()) {
-    total = before ? builder_.row(combine, {*before, value}) : value;
-    const uint64_t nothing = info(task.monoid).identity(dtype);
-    const ValueId first =
-        task.exclusive && !before ? builder_.constant({dtype, 1, tile.extents}, nothing) : value;
-    define(task, rounded(!task.exclusive ? total : before ? *before : first, result), tile);
-    if (before) state->second = total;
+    const Parts total = before ? combined(task, *before, own) : own;
+    end_turn(total);
+    if (!keeps_axis(task)) return;
+    if (!task.exclusive)
+      finish(total);
+    else if (before)
+      finish(*before);
+    else
+      define(task,
+             rounded(builder_.constant({part_dtype(task, task.part), 1, tile.extents},
+                                       combiner.identity(task.part, part_dtype(task, task.part))),
+                     result),
+             tile);
     return;
   }
   // Each digit is scanned over the totals of the digits inside it, from the innermost outwards.
-  std::vector<ValueId> parts;
+  // Folds make the totals of a monoid; those of tuples come with the scan.
+  std::vector<Parts> scanned;
+  Parts total = own;
   for (size_t n = along.size(); n-- > 0;) {
-    parts.push_back(scanned(total, along[n], task.exclusive || n + 1 < along.size()));
-    total = builder_.fold(task.monoid, total, {along[n]});
+    const std::vector<ValueOperand> operands(total.begin(), total.end());
+    const bool exclusive = task.exclusive || n + 1 < along.size(), totals = combiner.body();
+    std::vector<ValueType> types;
+    for (const ValueId part : total) types.push_back(code_[part].type);
+    for (size_t part = 0; totals && part < total.size(); ++part) {
+      types.push_back(types[part]);
+      types.back().extents[static_cast<size_t>(along[n])] = 1;
+    }
+    const Parts made =
+        builder_.append(TileScanOp{combiner, operands, along[n], task.reverse, exclusive, totals},
+                        types, tree_.values[task.target].name);
+    const auto middle = made.begin() + static_cast<std::ptrdiff_t>(total.size());
+    scanned.emplace_back(made.begin(), middle);
+    if (totals)
+      total.assign(middle, made.end());
+    else
+      total[0] = builder_.fold(*combiner.monoid(), total[0], {along[n]});
   }
-  if (before) state->second = builder_.row(combine, {*before, total});
-  for (size_t n = parts.size(); n-- > 0;)
-    before = before ? builder_.row(combine, {*before, parts[n]}) : parts[n];
-  define(task, rounded(*before, result), tile);
+  end_turn(before ? combined(task, *before, total) : total);
+  if (!keeps_axis(task)) return;
+  for (size_t n = scanned.size(); n-- > 0;)
+    before = before ? combined(task, *before, scanned[n]) : scanned[n];
+  finish(*before);
 }
 
 }  // namespace braze

@@ -113,8 +113,8 @@ ValueType TreeEmitter::type_along(const std::vector<Expr>& at, const TaskTile& t
 
 // In roles every tile has a layout: that of the task, as far as it has the task's dimensions.
 void TreeEmitter::lay_out(ValueId value, const TaskTile& tile) {
-  if (!tree_.roles) return;
   Value& made = code_.values[value.index];
+  if (!tree_.roles || made.type.extents.empty()) return;  // every thread has a scalar
   if (!tile.layout) refuse({}, fmt::format("nothing determines the layout of %{}", made.name));
   Layout layout = *tile.layout;
   for (size_t d = 0; d < layout.rank(); ++d)
@@ -124,23 +124,31 @@ void TreeEmitter::lay_out(ValueId value, const TaskTile& tile) {
 }
 
 // Gives a tile of a consumer the layout that the sums of dots have. A tile with rows alone has one
-// column. If a tile has fewer rows than a matrix unit makes, each thread takes neighbours in a row.
+// column. If there are more rows than a matrix unit makes, each thread has some of them; if there
+// are fewer, each takes neighbours in a row.
 void TreeEmitter::lay_as_accumulator(TaskTile& tile) const {
-  constexpr int64_t kRows = 64, kColumns = 8;
-  if (tree_.roles && tile.extents.size() == 1 && tile.extents[0] % kRows == 0) {
+  constexpr int64_t kRows = 64, kColumns = 8, kThreads = 4 * kWarpThreads;
+  if (!tree_.roles || tile.extents.empty() || tile.extents.size() > 2) return;
+  const int64_t rows = tile.extents[0];
+  const bool by_threads = rows % kThreads == 0;
+  if (tile.extents.size() == 1) {
+    if (rows != kRows && !by_threads) return;
     tile.dims.push_back(kNone);
     tile.extents.push_back(1);
     tile.digits.emplace_back();
-    tile.layout = accumulator_layout(kColumns);
+    tile.layout =
+        by_threads ? spread(tile.extents, {kThreads, 1}, 1) : accumulator_layout(kColumns);
     return;
   }
-  if (!tree_.roles || tile.extents.size() != 2) return;
-  if (tile.extents[0] % kRows == 0) {
+  if (rows == kRows) {
     tile.layout = accumulator_layout(tile.extents[1]);
     return;
   }
-  constexpr int64_t kThreads = 4 * kWarpThreads;
-  const int64_t neighbours = std::max<int64_t>(tile.extents[0] * tile.extents[1] / kThreads, 1);
+  if (by_threads) {
+    tile.layout = spread(tile.extents, {kThreads, 1}, 1);
+    return;
+  }
+  const int64_t neighbours = std::max<int64_t>(rows * tile.extents[1] / kThreads, 1);
   const int64_t along = tile.extents[1] / neighbours;
   tile.layout = spread(tile.extents, {kThreads / along, along}, neighbours);
 }
@@ -192,7 +200,8 @@ ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const Ta
   // A value in a turn's own buffer or slot does not change within the turn. Everything else that
   // tasks make may change, and is read again.
   const auto chip = s.kind == LoopStep::Kind::Read ? chips_.find(s.source) : chips_.end();
-  if (s.kind == LoopStep::Kind::Read && (chip == chips_.end() || states_.contains(s.source)))
+  if (s.kind == LoopStep::Kind::Read &&
+      (chip == chips_.end() || states_.contains(s.source) || totals_.contains(s.source)))
     return step(body, s, tile);
   Question question{s, {}, tile.extents, {}, {}};
   question.step.arguments.clear();
@@ -289,6 +298,7 @@ ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const Ta
     case LoopStep::Kind::Apply:
       break;
   }
+  if (is_kept(s) && keeps_comparisons()) return ValueOperand::literal(DType::Bool, 1);
   // Comparisons of indices need no tiles of integers.
   if (const auto compared = comparison_of_indices(body, s)) {
     if (is_decided(*compared)) return ValueOperand::literal(DType::Bool, 1);
@@ -460,7 +470,7 @@ ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& whole) {
 ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
   // Running values are at hand, and so are totals where the parts of others are brought to them.
   const auto state = states_.find(s.source);
-  const bool running = state != states_.end() && !scans_.contains(s.source);
+  const bool running = state != states_.end();
   const auto written = workspaces_.find(s.source);
   if (written != workspaces_.end() && !running && rescaling_ != Rescaling::ToTotal)
     return read_workspace(written->second, s, tile);

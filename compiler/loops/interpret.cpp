@@ -62,11 +62,11 @@ class TreeInterpreter {
   /// The state of a value under computation.
   struct State {
     std::vector<int64_t> shape;
-    HostTensor values, before;       // in the dtype in which the value combines; before this turn
-    std::vector<Progress> progress;  // of each element
-    std::vector<int64_t> first;      // of an arg-reduction: the number of the best term
-    HostTensor carried;              // of a scan: the total so far, at index 0 of its axis
-    std::optional<uint64_t> none;    // the result of a reduction without terms
+    HostTensor values, before;        // in the dtype in which the value combines; before this turn
+    std::vector<Progress> progress;   // of each element
+    std::vector<int64_t> first;       // of an arg-reduction: the number of the best term
+    std::vector<HostTensor> carried;  // of a scan: the parts of the total, at index 0 of its axis
+    std::optional<uint64_t> none;     // the result of a reduction without terms
   };
 
   // Statements up to this item run first, for all parts. Those after it run when the parts are one.
@@ -166,24 +166,45 @@ class TreeInterpreter {
     const auto [axis, turn] = loop.levels[level];
     const Range outer = range_[axis], shared = shared_[axis];
     Range all = outer;
+    if (loop.limit) limits_ = limits_of(loop);
     if (loop.bounds) {
-      if (loop.limit) limit_ = limit_of(loop);
       all.begin = bound(loop.bounds->first);
       all.end = std::min(all.end, bound(loop.bounds->second));
     }
     const int64_t count = all.end > all.begin ? (all.end - all.begin + turn - 1) / turn : 0;
     const bool one =
         only_last && std::find(combined_.begin(), combined_.end(), axis) != combined_.end();
+    const bool kept = kept_;
     ++loops_[axis];
     for (int64_t t = one ? std::max<int64_t>(count - 1, 0) : 0; t < count; ++t) {
       const int64_t begin = all.begin + turn * (loop.down ? count - 1 - t : t);
       range_[axis] = {std::max(begin, outer.begin), std::min(begin + turn, all.end)};
       if (loop.on != Machine::Group) shared_[axis] = range_[axis];
+      keep(loop, begin, turn);
       turns(loop, level + 1, only_last);
     }
+    kept_ = kept;
     --loops_[axis];
     range_[axis] = outer;
     shared_[axis] = shared;
+  }
+
+  // Comparisons that are marked as kept count as true in the turns of which the loop says so.
+  void keep(const Loop& loop, int64_t begin, int64_t turn) {
+    bool any = false, all = true;
+    for (const IndexComparison& part : loop.parts) {
+      if (!compares_limit(tree_, loop, part)) continue;
+      any = true;
+      for (const int64_t index : {begin, begin + turn - 1}) {
+        const std::string& axis = tree_.axes[loop.levels[0].axis].name;
+        const int64_t left = bound(part.left.substitute(axis, index)),
+                      right = bound(part.right.substitute(axis, index));
+        using Kind = IndexComparison::Kind;
+        all =
+            all && (part.kind == Kind::Lt ? left < right : part.kind == Kind::Ge && left >= right);
+      }
+    }
+    if (any) kept_ = all;
   }
 
   int64_t bound(const Expr& e) const {
@@ -192,18 +213,24 @@ class TreeInterpreter {
         return shared_[axis->second].begin;
       if (name.ends_with(".end"))
         return shared_[axis_of_.find(name.substr(0, name.size() - 4))->second].end;
-      if (name.ends_with(".limit")) return limit_;
+      if (const auto limit = limits_.find(name); limit != limits_.end()) return limit->second;
       return sizes_(name);
     });
   }
 
-  int64_t limit_of(const Loop& loop) {
+  // The limits of a loop that begins here, by the names of their symbols.
+  std::map<std::string, int64_t, std::less<>> limits_of(const Loop& loop) {
     const LoopTask none;
     Evaluation at{none, *loop.limit};
     stand(shared_);
-    const uint32_t result = loop.limit->results[0];
-    const int64_t number = bits_to_int(loop.limit->steps[result].dtype, evaluate(result, at));
-    return std::clamp(number, kLimits.min, kLimits.max);
+    std::map<std::string, int64_t, std::less<>> out;
+    for (size_t n = 0; n < loop.limit->results.size(); ++n) {
+      const uint32_t result = loop.limit->results[n];
+      const int64_t number = bits_to_int(loop.limit->steps[result].dtype, evaluate(result, at));
+      out[limit_symbol(tree_.axes[loop.levels[0].axis], n).symbol_name()] =
+          std::clamp(number, kLimits.min, kLimits.max);
+    }
+    return out;
   }
 
   // --- Bodies -------------------------------------------------------------------------------
@@ -279,6 +306,7 @@ class TreeInterpreter {
       case LoopStep::Kind::Inside:
         return hold(s.conditions, at) ? 1 : 0;
       case LoopStep::Kind::Apply:
+        if (is_kept(s) && kept_) return 1;
         break;
     }
     std::vector<HostTensor> operands;
@@ -357,7 +385,11 @@ class TreeInterpreter {
     state.before = state.values;
     state.progress.resize(static_cast<size_t>(state.values.numel()));
     if (task.kind == LoopTask::Kind::Arg) state.first.resize(state.progress.size());
-    if (task.kind == LoopTask::Kind::Scan) state.carried = state.values;
+    if (task.kind == LoopTask::Kind::Scan)
+      for (size_t part = 0; part < task.combiner.parts(); ++part)
+        state.carried.emplace_back(
+            task.combiner.accumulation(part, task.body.steps[task.body.results[part]].dtype),
+            state.shape);
     return state;
   }
 
@@ -365,9 +397,9 @@ class TreeInterpreter {
     State& state = state_of(task);
     stand(range_);
     const DType dtype = state.values.dtype();
-    const bool arg = task.kind == LoopTask::Kind::Arg;
-    if (!arg) state.none = info(monoid_of(task)).identity(dtype);
-    const uint64_t nothing = arg ? 0 : info(monoid_of(task)).padding(dtype);
+    const bool arg = task.kind == LoopTask::Kind::Arg, scan = task.kind == LoopTask::Kind::Scan;
+    if (!arg && !scan) state.none = info(monoid_of(task)).identity(dtype);
+    const uint64_t nothing = arg || scan ? 0 : info(monoid_of(task)).padding(dtype);
     each(tree_.values[task.target].axes, range_, [&] {
       uint64_t bits = nothing;
       if (task.kind == LoopTask::Kind::Place) {
@@ -378,7 +410,15 @@ class TreeInterpreter {
       const int64_t element = element_of(task);
       state.values.set_bits(element, bits);
       state.progress[static_cast<size_t>(element)] = Progress::Running;
-      if (task.kind == LoopTask::Kind::Scan) state.carried.set_bits(element, bits);
+      for (size_t part = 0; part < state.carried.size(); ++part) {
+        HostTensor& total = state.carried[part];
+        uint64_t first = task.combiner.padding(part, total.dtype());
+        if (task.begins_after()) {
+          Evaluation at{task, task.body};
+          first = evaluate(task.body.results[state.carried.size() + part], at);
+        }
+        total.set_bits(element, first);
+      }
       if (arg) state.first[static_cast<size_t>(element)] = -1;
     });
   }
@@ -483,8 +523,17 @@ class TreeInterpreter {
     std::vector<size_t> rest;
     for (const size_t axis : tree_.values[task.target].axes)
       if (axis != along) rest.push_back(axis);
-    const DType dtype = state.values.dtype();
-    const auto combine = machine_function(info(task.monoid).combine, dtype, dtype);
+    const auto scalar = [](DType dtype, uint64_t bits) {
+      HostTensor out(dtype, {});
+      out.set_bits(0, bits);
+      return out;
+    };
+    const auto apply = [](ElementwiseOp op, const std::vector<HostTensor>& arguments,
+                          std::optional<DType> dtype) {
+      std::vector<const HostTensor*> list;
+      for (const HostTensor& argument : arguments) list.push_back(&argument);
+      return evaluate_map(op, list, dtype.value_or(arguments[0].dtype()));
+    };
     each(rest, range_, [&] {
       const int64_t now = index_[along];
       const auto [begin, end] = range_[along];
@@ -493,10 +542,19 @@ class TreeInterpreter {
       for (int64_t i = 0; i < end - begin; ++i) {
         index_[along] = task.reverse ? end - 1 - i : begin + i;
         Evaluation at{task, task.body};
-        const uint64_t before = state.carried.get_bits(total);
-        const uint64_t after = combine(before, evaluate(task.body.results[0], at), 0);
-        state.carried.set_bits(total, after);
-        state.values.set_bits(element_of(task), task.exclusive ? before : after);
+        std::vector<HostTensor> before, own;
+        for (size_t part = 0; part < state.carried.size(); ++part) {
+          const DType dtype = state.carried[part].dtype();
+          before.push_back(scalar(dtype, state.carried[part].get_bits(total)));
+          const DType from = task.body.steps[task.body.results[part]].dtype;
+          own.push_back(
+              scalar(dtype, converted(evaluate(task.body.results[part], at), from, dtype)));
+        }
+        const std::vector<HostTensor> after = task.combiner.combine(before, own, apply, scalar);
+        for (size_t part = 0; part < state.carried.size(); ++part)
+          state.carried[part].set_bits(total, after[part].get_bits(0));
+        const HostTensor& made = (task.exclusive ? before : after)[task.part];
+        state.values.set_bits(element_of(task), made.get_bits(0));
         state.progress[static_cast<size_t>(element_of(task))] = Progress::Done;
       }
       index_[along] = now;
@@ -571,7 +629,9 @@ class TreeInterpreter {
   std::vector<Range> range_, shared_;
   std::optional<Combining> combining_;
   std::vector<size_t> combined_;  // axes along which partial states were just combined
-  int64_t limit_ = 0;             // of the loop whose bounds are being computed
+  // Of the loop whose bounds are being computed, by symbol.
+  std::map<std::string, int64_t, std::less<>> limits_;
+  bool kept_ = false;  // whether the present turn is one that a loop around keeps whole
 };
 
 }  // namespace

@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kMaxDepth = 64;       // nested loops
 constexpr size_t kMaxBodyDepth = 200;  // nested operations
 constexpr size_t kMaxAxes = 64;
+constexpr size_t kMaxLimits = 8;  // of a loop
 constexpr int64_t kMaxTurn = int64_t{1} << 24;
 constexpr int64_t kMaxMark = 1 << 20;
 
@@ -142,13 +143,17 @@ class TreeParser {
   Expr lookup(std::string_view name) {
     if (const auto found = symbols_.find(name); found != symbols_.end()) return found->second;
     if (const auto let = lets_.find(name); let != lets_.end()) return loaded_symbol(let->second);
-    const auto axis_before = [&](std::string_view ending) -> const LoopAxis* {
+    const auto axis_before = [&](const std::string& ending) -> const LoopAxis* {
       if (!in_bounds_ || !name.ends_with(ending)) return nullptr;
       const auto found = axes_.find(name.substr(0, name.size() - ending.size()));
       return found == axes_.end() ? nullptr : &tree_.axes[found->second];
     };
     if (const LoopAxis* axis = axis_before(".end")) return end_symbol(*axis);
-    if (const LoopAxis* axis = axis_before(".limit")) return limit_symbol(*axis);
+    const size_t word = name.rfind(".limit");
+    if (word != std::string_view::npos)
+      for (size_t n = 0; n < kMaxLimits; ++n)
+        if (const LoopAxis* axis = axis_before(".limit" + (n == 0 ? "" : std::to_string(n))))
+          return limit_symbol(*axis, n);
     scanner_.fail_here(fmt::format("{} is not an axis or a size", name.substr(0, 60)));
   }
   Expr index() { return parse_expr(scanner_, sizes()); }
@@ -231,7 +236,11 @@ class TreeParser {
       loop.limit.emplace();
       body_ = &*loop.limit;
       depths_.clear();
-      loop.limit->results = {known(term())};
+      do {
+        if (loop.limit->results.size() == kMaxLimits)
+          scanner_.fail_here(fmt::format("a loop can have at most {} limits", kMaxLimits));
+        loop.limit->results.push_back(known(term()));
+      } while (scanner_.accept(","));
     } else if (scanner_.accept("down")) {
       loop.down = true;
     } else if (scanner_.accept("seek")) {
@@ -249,8 +258,10 @@ class TreeParser {
       while (scanner_.accept(","));
     } else if (scanner_.accept("parts")) {
       scanner_.expect("(");
+      in_bounds_ = true;
       do loop.parts.push_back(comparison());
       while (scanner_.accept(","));
+      in_bounds_ = false;
       scanner_.expect(")");
     } else {
       scanner_.fail_here("expected a mark of a loop, or \"{\"");
@@ -363,11 +374,20 @@ class TreeParser {
       over();
     } else if (scanner_.accept("scan")) {
       task.kind = LoopTask::Kind::Scan;
-      task.monoid = monoid();
-      result();
+      task.combiner = parse_combiner(scanner_);
+      const auto results = [&] {
+        do result();
+        while (scanner_.accept(","));
+      };
+      results();
+      if (scanner_.accept("after")) results();
       over();
       task.reverse = scanner_.accept("reverse");
       task.exclusive = scanner_.accept("exclusive");
+      const SourceLocation where = scanner_.location();
+      if (scanner_.accept("part")) task.part = static_cast<size_t>(number("parts"));
+      if (task.part >= task.body.results.size())
+        fail_at(where, fmt::format("the scan has no part {}", task.part));
     } else if (scanner_.accept("place")) {
       place(task);
       over();
@@ -561,13 +581,16 @@ class TreeParser {
       if (!to) fail_at(where, "bitcast needs a dtype, as in bitcast.i32(x)");
       return apply(ElementwiseOp::bitcast, arguments(), where, *to);
     }
-    constexpr std::string_view kCoarse = "coarse.";
-    const bool coarse = word.starts_with(kCoarse);
-    const auto op = parse_elementwise(coarse ? word.substr(kCoarse.size()) : word);
+    constexpr std::string_view kCoarse = "coarse.", kKept = "kept.";
+    const bool coarse = word.starts_with(kCoarse), kept = word.starts_with(kKept);
+    const auto op = parse_elementwise(word.substr(coarse ? kCoarse.size()
+                                                  : kept ? kKept.size()
+                                                         : 0));
     if (!op || *op == ElementwiseOp::bitcast || *op == ElementwiseOp::convert)
       fail_at(where, fmt::format("{} is not a row", quote(word.substr(0, 60))));
     const Term result = apply(*op, arguments(), where);
     body_->steps[result.step].coarse = coarse;
+    if (kept) body_->steps[result.step].bits = 1;
     return result;
   }
 

@@ -60,7 +60,10 @@ class TreePrinter {
     if (loop.bounds)
       out += fmt::format(" in {}..{}", loop.bounds->first.to_string(),
                          loop.bounds->second.to_string());
-    if (loop.limit) out += " limit " + step(*loop.limit, loop.limit->results[0], kNothingAround);
+    if (loop.limit)
+      out += " limit " + join(loop.limit->results, ", ", [&](uint32_t result) {
+               return step(*loop.limit, result, kNothingAround);
+             });
     if (loop.down) out += " down";
     if (!loop.deal.empty())
       out += " deal " + join(loop.deal, ", ", [&](const Deal& d) { return text_of(d); });
@@ -204,7 +207,7 @@ class TreePrinter {
   std::string apply(const LoopBody& body, const LoopStep& s, int around) {
     if (s.op == ElementwiseOp::convert)
       return fmt::format("{}({})", name(s.dtype), step(body, s.arguments[0], kNothingAround));
-    if (const InfixRow* row = infix_row(s.op)) {
+    if (const InfixRow* row = infix_row(s.op); row && !is_kept(s)) {
       const bool compares = row->binds == kComparisonBinds;
       const std::string text =
           fmt::format("{} {} {}", argument(body, s, 0, compares ? row->binds : row->binds - 1),
@@ -216,6 +219,7 @@ class TreePrinter {
     if (s.op == ElementwiseOp::select) word = "where";
     if (s.op == ElementwiseOp::bitcast) word = fmt::format("bitcast.{}", name(s.dtype));
     if (s.coarse) word = "coarse." + word;
+    if (is_kept(s)) word = "kept." + word;
     std::string list;
     for (size_t i = 0; i < s.arguments.size(); ++i)
       list += (i == 0 ? "" : ", ") + argument(body, s, i, kNothingAround);
@@ -284,8 +288,14 @@ class TreePrinter {
                           result(0), over);
         break;
       case LoopTask::Kind::Scan:
-        out = fmt::format("{}scan {} {}{}{}{}", made(task), name(task.monoid), result(0), over,
-                          task.reverse ? " reverse" : "", task.exclusive ? " exclusive" : "");
+        out = fmt::format("{}scan {} ", made(task), task.combiner.to_string());
+        for (size_t i = 0; i < task.body.results.size(); ++i) {
+          if (i > 0) out += i == task.combiner.parts() ? " after " : ", ";
+          out += result(i);
+        }
+        out += fmt::format("{}{}{}", over, task.reverse ? " reverse" : "",
+                           task.exclusive ? " exclusive" : "");
+        if (task.part > 0) out += fmt::format(" part {}", task.part);
         break;
       case LoopTask::Kind::Dot:
         out = fmt::format("{}dot {}, {}{}", made(task), result(0), result(1), over);

@@ -9,7 +9,7 @@
 namespace braze {
 
 DType body_dtype(const LoopTask& task) {
-  const DType own = task.body.steps[task.body.results[0]].dtype;
+  const DType own = task.body.steps[task.body.results[task.part]].dtype;
   return task.kind == LoopTask::Kind::Dot ? accumulation_type(Monoid::Sum, own) : own;
 }
 
@@ -30,7 +30,33 @@ Expr end_symbol(const LoopAxis& axis) {
   return Expr::symbol(axis.name + ".end", {0, axis.extent.range().max});
 }
 
-Expr limit_symbol(const LoopAxis& axis) { return Expr::symbol(axis.name + ".limit", kLimits); }
+Expr limit_symbol(const LoopAxis& axis, size_t n) {
+  return Expr::symbol(axis.name + ".limit" + (n == 0 ? "" : std::to_string(n)), kLimits);
+}
+
+bool compares_limit(const LoopTree& tree, const Loop& loop, const IndexComparison& part) {
+  for (size_t n = 0; loop.limit && n < loop.limit->results.size(); ++n) {
+    const std::string symbol = limit_symbol(tree.axes[loop.levels[0].axis], n).symbol_name();
+    if (part.left.uses(symbol) || part.right.uses(symbol)) return true;
+  }
+  return false;
+}
+
+bool surely_has_turn(const LoopTree& tree, const Loop& loop, const std::vector<int64_t>& turns) {
+  const Expr& extent = tree.axes[loop.levels[0].axis].extent;
+  if (extent.range().min < 1) return false;
+  if (!loop.bounds) return true;
+  const auto& [first, end] = *loop.bounds;
+  // Where an earlier phase has found the bounds, they begin before the axis ends.
+  if (loop.limit && loop.limit->results.size() > 1 && end.kind() == Expr::Kind::Max)
+    return std::ranges::find(end.operands(), first + 1) != end.operands().end();
+  std::unordered_map<std::string, Expr> ends;
+  for (size_t axis = 0; axis < tree.axes.size(); ++axis)
+    if (turns[axis] > 0)
+      ends.emplace(end_symbol(tree.axes[axis]).symbol_name(),
+                   tree.axes[axis].index() + turns[axis]);
+  return proves_less(first, end.substitute(ends)) == true && proves_less(first, extent) == true;
+}
 
 std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const LoopStep& s) {
   using Kind = IndexComparison::Kind;

@@ -21,7 +21,7 @@
 #include "ir/code/code.h"
 #include "ir/graph/graph.h"
 #include "ir/graph/loop_form.h"
-#include "ir/ops/monoid.h"
+#include "ir/ops/combiner.h"
 #include "ir/support/box.h"
 
 namespace braze {
@@ -87,6 +87,8 @@ struct LoopStep {
   std::vector<RangeCondition> conditions = {};
   /// Load without conditions: the value of elements outside of the tensor.
   std::optional<uint64_t> otherwise = {};
+  /// Constant: its bits. Apply: 1 if this is a comparison that is true in the turns in which the
+  /// conditions of a part of a loop around hold, whose bounds are limits (see `is_kept`).
   uint64_t bits = 0;
   ElementwiseOp op{};
   bool coarse = false;  ///< Apply: whether the coarse body of the row computes it
@@ -110,20 +112,25 @@ struct LoopTask {
     Compute,  ///< the body
     Fold,     ///< the body, combined by a monoid over `over`
     Arg,      ///< the index along `over` at which the body is greatest or least
-    Scan,     ///< the body, combined with all elements before it along `over`
-    Dot,      ///< the sum over `over` of the product of the two results of the body
-    Place,    ///< result 2, combined with terms (result 0) at the place to which result 1 points
-    Stage,    ///< a copy of the body, which is a load
-    Store,    ///< stores the body to a tensor
+    /// A part of the body's results, combined with all elements before along `over`. If the value
+    /// has no such axis, the combination of all elements. After the parts of an element, the body
+    /// may have as many results with which the combination begins, instead of the identity.
+    Scan,
+    Dot,    ///< the sum over `over` of the product of the two results of the body
+    Place,  ///< result 2, combined with terms (result 0) at the place to which result 1 points
+    Stage,  ///< a copy of the body, which is a load
+    Store,  ///< stores the body to a tensor
   };
   Kind kind = Kind::Store;
   size_t target = 0;     ///< the value made; Store: the tensor
   std::vector<Expr> at;  ///< Store: coordinates in the tensor, over axes and the steps of the body
   std::vector<size_t> over;
   LoopBody body;
-  Monoid monoid{};                          ///< Fold, Scan, Place
+  Monoid monoid{};                          ///< Fold, Place
   bool replaces = false;                    ///< Place: no monoid; a term replaces what is there
   bool arg_max = false;                     ///< Arg
+  Combiner combiner;                        ///< Scan
+  size_t part = 0;                          ///< Scan: of the combined parts: the value
   bool reverse = false, exclusive = false;  ///< Scan
   std::vector<size_t> along;                ///< Place: the axes whose digits form a place
   // Marks.
@@ -144,6 +151,8 @@ struct LoopTask {
   SourceLocation location = {};
 
   bool makes_value() const { return kind != Kind::Store; }
+  /// Scan: whether the body says with what the combination begins.
+  bool begins_after() const { return body.results.size() > combiner.parts(); }
   /// Whether all turns of the loops over the axes `over` change the same state.
   bool has_state() const {
     return kind == Kind::Fold || kind == Kind::Arg || kind == Kind::Dot || kind == Kind::Place ||
@@ -181,7 +190,8 @@ struct Loop {
   /// axis means the beginning of its present turn, and "<axis>.end" its end. Loops on group do not
   /// count.
   std::optional<std::pair<Expr, Expr>> bounds = {};
-  /// An integer that is loaded where the loop begins. `bounds` use it as "<axis>.limit".
+  /// Integers that are loaded where the loop begins. `bounds` and `parts` use them as
+  /// "<axis>.limit", "<axis>.limit1", ..
   std::optional<LoopBody> limit = {};
   bool down = false;  ///< whether it runs from the last turn to the first
   // Marks.
@@ -230,15 +240,26 @@ std::optional<uint32_t> loaded_step(std::string_view symbol);
 Expr loaded_symbol(uint32_t step, int64_t limit = int64_t{1} << 47);
 /// The symbol "<axis>.end", which the bounds of a loop may use.
 Expr end_symbol(const LoopAxis& axis);
-/// The symbol "<axis>.limit", which the bounds of a loop over the axis may use if it has a limit.
-/// Numbers beyond `kLimits` count as the least or greatest of them, so no sum overflows.
-Expr limit_symbol(const LoopAxis& axis);
+/// The symbol "<axis>.limit", or "<axis>.limit<n>" for n > 0, which the bounds of a loop over the
+/// axis may use if it has more than n limits. Numbers beyond `kLimits` count as the least or
+/// greatest of them, so no sum overflows.
+Expr limit_symbol(const LoopAxis& axis, size_t n = 0);
 inline constexpr Interval kLimits{-(int64_t{1} << 48), int64_t{1} << 48};
+
+/// Whether a step is a comparison of loaded integers that is known to be true in some turns of a
+/// loop around: those in which the conditions of its parts hold that compare with limits.
+inline bool is_kept(const LoopStep& s) { return s.kind == LoopStep::Kind::Apply && s.bits != 0; }
+/// Whether a condition of a part compares the index of the loop with one of its limits.
+bool compares_limit(const LoopTree& tree, const Loop& loop, const IndexComparison& part);
+
+/// Whether the bounds of a loop surely leave a turn. `turns` says, for each axis, how many indices
+/// a turn of the loops around takes; 0 if there is no such loop.
+bool surely_has_turn(const LoopTree& tree, const Loop& loop, const std::vector<int64_t>& turns);
 
 /// The comparison that step `s` makes, if it compares two indices, or an index and a constant.
 std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const LoopStep& s);
 
-/// What combines the terms of a fold, a scan, a placed reduction or a dot.
+/// What combines the terms of a fold, a placed reduction or a dot.
 Monoid monoid_of(const LoopTask& task);
 
 /// The dtype in which a placed reduction keeps its sums. Terms that replace each other keep their

@@ -9,8 +9,8 @@
 //   L6  tiles have constant extents: an axis of a task without a loop around it is constant
 //   L7  rank stands directly in grid, group in rank or grid; only parallel loops have a machine
 //   L8  a reduction over the axis of a parallel loop has `combine`, and the loop is on grid or rank
-//   L9  a loop's bounds are over axes of the loops around it; a limit is an integer from memory, at
-//       indices that the loops around take one by one
+//   L9  a loop's bounds are over axes of the loops around it; a limit is an integer from memory or
+//       a workspace, at indices that the loops around take one by one, or at numbers of their turns
 //   L10 marks stand only where they have a meaning
 //   L11 only values that follow a running value, by a ratio or a shift, read it
 #include "compiler/loops/verify.h"
@@ -115,7 +115,8 @@ class TreeChecker {
         for (const LoopLevel& level : (*loop)->levels)
           expect(level.axis < tree_.axes.size() && level.turn >= 1, "L1",
                  "the axis of a loop does not exist");
-        if ((*loop)->limit) check_numbers(*(*loop)->limit, 1);
+        if (const auto& limit = (*loop)->limit)
+          check_numbers(*limit, std::max<size_t>(limit->results.size(), 1));
         for (const Deal& deal : (*loop)->deal)
           expect(deal.axis < tree_.axes.size(), "L1",
                  "the axis of an order of turns does not exist");
@@ -131,7 +132,9 @@ class TreeChecker {
           expect(axis < tree_.axes.size(), "L1", "an axis of a task does not exist");
       const size_t results = task.kind == LoopTask::Kind::Dot     ? 2
                              : task.kind == LoopTask::Kind::Place ? 3
-                                                                  : 1;
+                             : task.kind == LoopTask::Kind::Scan
+                                 ? task.combiner.parts() * (task.begins_after() ? 2 : 1)
+                                 : 1;
       check_numbers(task.body, results);
       if (task.rescale) check_numbers(*task.rescale, 1);
     }
@@ -146,6 +149,9 @@ class TreeChecker {
              "an index step needs one index expression");
       expect(s.kind != LoopStep::Kind::Apply || s.arguments.size() == info(s.op).arity, "L1",
              "a row does not have as many operands as it takes");
+      expect(
+          !is_kept(s) || infix_row(s.op) == nullptr || infix_row(s.op)->binds == kComparisonBinds,
+          "L10", "only a comparison can be kept");
       expect(!s.coarse || (s.dtype == DType::F32 && has_coarse_body(s.op)), "L1",
              "a row has no coarse body for this dtype");
       for (const uint32_t argument : s.arguments)
@@ -220,11 +226,10 @@ class TreeChecker {
   void check_bounds(const Loop& loop) {
     if (!loop.bounds) return;
     expect(loop.levels.size() == 1, "L9", "a loop over several axes cannot have bounds");
+    const std::set<std::string> limits = limits_of(loop);
     for (const Expr* bound : {&loop.bounds->first, &loop.bounds->second})
       for (std::string name : bound->symbols()) {
-        if (sizes_.contains(name)) continue;
-        if (loop.limit && name == limit_symbol(tree_.axes[loop.levels[0].axis]).symbol_name())
-          continue;
+        if (sizes_.contains(name) || limits.contains(name)) continue;
         if (name.ends_with(".end")) name.resize(name.size() - 4);
         const size_t axis = axis_named(name);
         const bool around = axis < tree_.axes.size() && level_of(axis, /*groups=*/false);
@@ -234,17 +239,36 @@ class TreeChecker {
                            name));
       }
   }
+  std::set<std::string> limits_of(const Loop& loop) const {
+    std::set<std::string> out;
+    for (size_t n = 0; loop.limit && n < loop.limit->results.size(); ++n)
+      out.insert(limit_symbol(tree_.axes[loop.levels[0].axis], n).symbol_name());
+    return out;
+  }
   void check_limit(const Loop& loop) {
     if (!loop.limit) return;
     const LoopBody& body = *loop.limit;
     expect(loop.levels.size() == 1 && !loop.parallel, "L9",
            "only a stream over one axis can have a limit");
-    const DType dtype = body.steps[body.results[0]].dtype;
-    expect(is_integer(dtype) && dtype != DType::U64, "L9",
-           fmt::format("a limit must be an integer of a dtype that i64 holds, but is {}",
-                       name(dtype)));
+    for (const uint32_t result : body.results) {
+      const DType dtype = body.steps[result].dtype;
+      expect(is_integer(dtype) && dtype != DType::U64, "L9",
+             fmt::format("a limit must be an integer of a dtype that i64 holds, but is {}",
+                         name(dtype)));
+    }
+    // Whether a coordinate is the number of the present turn of a loop around.
+    const auto is_turn = [&](const Expr& e) {
+      if (e.kind() != Expr::Kind::FloorDiv || e.operands()[0].kind() != Expr::Kind::Symbol)
+        return false;
+      const size_t axis = axis_named(e.operands()[0].symbol_name());
+      const LoopLevel* level =
+          axis < tree_.axes.size() ? level_of(axis, /*groups=*/false) : nullptr;
+      const auto turn = e.operands()[1].as_constant();
+      return level && turn && *turn % level->turn == 0;
+    };
     const auto check = [&](const Expr& e) {
       check_coordinate(e, nullptr, 0);
+      if (is_turn(e)) return;
       for (const std::string& symbol : e.symbols()) {
         const size_t axis = axis_named(symbol);
         if (axis == tree_.axes.size()) continue;
@@ -255,8 +279,13 @@ class TreeChecker {
       }
     };
     for (const LoopStep& s : body.steps) {
-      expect(s.kind != LoopStep::Kind::Read, "L9", "a limit cannot read a value of the kernel");
-      if (s.kind != LoopStep::Kind::Read) check_step(body, s);
+      check_step(body, s);
+      const bool is_made =
+          s.kind != LoopStep::Kind::Read ||
+          (made_[s.source] && tree_.values[s.source].storage == Storage::Workspace);
+      expect(is_made, "L9",
+             "a limit can read only those values of the kernel that an earlier phase has left in "
+             "a workspace");
       for (const Expr& e : s.at) check(e);
       for (const RangeCondition& c : s.conditions)
         for (const Expr* e : {&c.value, &c.min, &c.limit}) check(*e);
@@ -287,7 +316,10 @@ class TreeChecker {
             return part.left.uses(name) || part.right.uses(name);
           });
       expect(decides, "L10", "the condition of a part must use the axis of the loop");
-      for (const Expr* e : {&part.left, &part.right}) check_coordinate(*e, nullptr, 0);
+      for (Expr e : {part.left, part.right}) {
+        for (const std::string& limit : limits_of(loop)) e = e.substitute(limit, 0);
+        check_coordinate(e, nullptr, 0);
+      }
     }
     expect(loop.deal.empty() || loop.on == Machine::Grid, "L10",
            "only a loop on grid can be dealt");
@@ -458,8 +490,8 @@ class TreeChecker {
     if (task.kind == LoopTask::Kind::Dot)
       expect(first == dtype_of(task, 1) && kNumeric.contains(first), "L2",
              "the factors of a dot must be numbers of one dtype");
-    if (task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Scan ||
-        task.kind == LoopTask::Kind::Place)
+    if (task.kind == LoopTask::Kind::Scan) check_parts(task);
+    if (task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Place)
       expect(task.replaces || info(task.monoid).types.contains(first), "L2",
              fmt::format("{} is not defined on {}", name(task.monoid), name(first)));
     if (task.kind == LoopTask::Kind::Arg)
@@ -475,11 +507,36 @@ class TreeChecker {
         expect(contains(value.axes, axis), "L4", "a value can be placed only along its own axes");
     }
     if (task.kind == LoopTask::Kind::Scan)
-      expect(task.over.size() == 1 && contains(value.axes, task.over[0]), "L4",
-             "a scan must run along one axis of its value");
+      expect(task.over.size() == 1, "L4", "a scan must run along one axis");
     if (task.rescale)
       expect(task.rescale->steps[task.rescale->results[0]].dtype == body_dtype(task), "L2",
              "the ratio does not have the dtype in which the state is combined");
+  }
+
+  // Checks that a scan's combiner takes the results of its body.
+  void check_parts(const LoopTask& task) {
+    const size_t parts = task.combiner.parts();
+    expect(task.part < parts, "L2", fmt::format("the combiner makes {} parts", parts));
+    LoopBody first = task.body;
+    first.results.erase(first.results.begin(),
+                        first.results.begin() + static_cast<std::ptrdiff_t>(parts));
+    remove_dead_steps(first);
+    for (const LoopStep& s : first.steps)
+      for (const Expr& e : s.at)
+        expect(task.over.empty() || !e.uses(tree_.axes[task.over[0]].name), "L4",
+               "what a scan begins with depends on the axis along which it runs");
+    for (size_t i = 0; i < parts; ++i) {
+      const DType dtype = dtype_of(task, i);
+      expect(!task.begins_after() || dtype_of(task, parts + i) == compute_type(dtype), "L2",
+             fmt::format("part {} begins with {}", i, name(dtype_of(task, i))));
+      if (const auto monoid = task.combiner.monoid())
+        expect(info(*monoid).types.contains(dtype), "L2",
+               fmt::format("{} is not defined on {}", name(*monoid), name(dtype)));
+      else
+        expect(compute_type(dtype) == task.combiner.accumulation(i, dtype), "L2",
+               fmt::format("part {} is {}, but is combined in {}", i, name(dtype),
+                           name(task.combiner.accumulation(i, dtype))));
+    }
   }
 
   // Checks that the body varies only along axes that the tile of the task has.
@@ -589,7 +646,11 @@ class TreeChecker {
     const auto& home = places_.at(maker);
     for (size_t i = 0; i < home.size() && i < read.around.size() && home[i] == read.around[i]; ++i)
       for (const size_t axis : maker->over)
-        if (runs_over(*home[i], axis)) return maker->kind != LoopTask::Kind::Scan;
+        if (runs_over(*home[i], axis)) {
+          // Each turn of a scan makes the values of its own elements.
+          return maker->kind != LoopTask::Kind::Scan ||
+                 !contains(tree_.values[read.value].axes, axis);
+        }
     return false;
   }
 

@@ -121,72 +121,106 @@ class CpuLowering : public Lowering {
 
   // L12: the steps of a scan.
   void lower_scan(const TileScanOp& op, const Statement& s) override {
-    ValueOperand value = mapped(op.operand);
-    const ValueType& tile = tile_[op.operand.value].type;
+    Tuple parts = mapped(op.operands);
+    const ValueType& tile = tile_[op.operands[0].value].type;
     const auto axis = static_cast<size_t>(op.axis);
-    const ValueType type = type_of(value);
+    const ValueType type = type_of(parts[0]);
     if (axis + 1 < tile.rank() || type.lanes == 1)
-      return define(s.results[0], scan_array(op, value, axis));
-    const uint64_t identity = info(op.monoid).identity(type.dtype);
-    const uint64_t padding = info(op.monoid).padding(type.dtype);
+      return define_scan(s, scan_array(op, parts, axis));
+    std::vector<uint64_t> identity, padding;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      identity.push_back(op.combiner.identity(i, type_of(parts[i]).dtype));
+      padding.push_back(op.combiner.padding(i, type_of(parts[i]).dtype));
+    }
     const bool from_padding = op.reverse && padded(tile, type);
-    if (from_padding) value = select_inside(value, tile, type, padding);
-    value = scan_vectors(op, value, tile.extents[axis], padding);
+    const auto pad = [&](const std::vector<uint64_t>& bits) {
+      for (size_t i = 0; from_padding && i < parts.size(); ++i)
+        parts[i] = select_inside(parts[i], tile, type_of(parts[i]), bits[i]);
+    };
+    pad(padding);
+    parts = scan_vectors(op, parts, tile.extents[axis], padding);
+    Scanned out;
+    if (op.totals) out.total = last_elements(op, parts, tile.extents[axis]);
     if (op.exclusive) {
-      if (from_padding) value = select_inside(value, tile, type, identity);
-      value = each_row(op, value, [&](std::vector<ValueOperand>& vectors) {
-        shift(op, vectors, 1, identity,
-              [](const ValueOperand& moved, const ValueOperand&) { return moved; });
+      pad(identity);
+      parts = each_row(op, parts, [&](std::vector<Tuple>& vectors) {
+        shift(op, vectors, 1, identity, [](const Tuple& moved, const Tuple&) { return moved; });
       });
     }
-    define(s.results[0], value);
+    out.each = std::move(parts);
+    define_scan(s, out);
   }
 
   // A shift by less than a vector also takes lanes of the vector before. Larger shifts move whole
   // vectors.
-  ValueOperand scan_vectors(const TileScanOp& op, const ValueOperand& value, int64_t extent,
-                            uint64_t padding) {
-    const int32_t lanes = type_of(value).lanes;
-    return each_row(op, value, [&](std::vector<ValueOperand>& vectors) {
+  Tuple scan_vectors(const TileScanOp& op, const Tuple& parts, int64_t extent,
+                     const std::vector<uint64_t>& padding) {
+    const int32_t lanes = type_of(parts[0]).lanes;
+    return each_row(op, parts, [&](std::vector<Tuple>& vectors) {
       for (int32_t by = 1; by < std::min<int64_t>(lanes, extent); by *= 2)
-        shift(op, vectors, by, padding, [&](const ValueOperand& moved, const ValueOperand& own) {
-          return row(info(op.monoid).combine, {moved, own});
+        shift(op, vectors, by, padding, [&](const Tuple& moved, const Tuple& own) {
+          return combined(op.combiner, moved, own);
         });
       scan_list(op, vectors);
     });
   }
 
+  // The last elements of every row in the order of the scan.
+  Tuple last_elements(const TileScanOp& op, const Tuple& parts, int64_t extent) {
+    Tuple out;
+    for (const ValueOperand& part : parts) {
+      ValueType type = type_of(part);
+      const auto last = static_cast<int32_t>(op.reverse ? 0 : extent - 1);
+      const Tuple elements = array_elements(part);
+      Tuple ends;
+      for (size_t row = 0; row < elements.size(); row += static_cast<size_t>(type.extents.back()))
+        ends.push_back(some_lanes(elements[row + static_cast<size_t>(last / type.lanes)],
+                                  last % type.lanes, 1));
+      type.extents.back() = type.lanes = 1;
+      out.push_back(packed(std::move(ends), type));
+    }
+    return out;
+  }
+
   // Runs `change` on the vectors of every row, in the order of the scan.
   template <class Change>
-  ValueOperand each_row(const TileScanOp& op, const ValueOperand& value, Change&& change) {
-    const ValueType type = type_of(value);
-    const std::vector<ValueOperand> elements = array_elements(value);
-    const auto count = static_cast<ptrdiff_t>(type.extents.back());
-    std::vector<ValueOperand> out;
-    for (auto begin = elements.begin(); begin != elements.end(); begin += count) {
-      std::vector<ValueOperand> vectors(begin, begin + count);
-      if (op.reverse) std::reverse(vectors.begin(), vectors.end());
+  Tuple each_row(const TileScanOp& op, const Tuple& parts, Change&& change) {
+    std::vector<Tuple> elements;  // of each part
+    for (const ValueOperand& part : parts) elements.push_back(array_elements(part));
+    const auto count = static_cast<size_t>(type_of(parts[0]).extents.back());
+    for (size_t row = 0; row < elements[0].size(); row += count) {
+      const auto at = [&](size_t x) { return row + (op.reverse ? count - 1 - x : x); };
+      std::vector<Tuple> vectors(count);
+      for (size_t x = 0; x < count; ++x)
+        for (const Tuple& part : elements) vectors[x].push_back(part[at(x)]);
       change(vectors);
-      if (op.reverse) std::reverse(vectors.begin(), vectors.end());
-      out.insert(out.end(), vectors.begin(), vectors.end());
+      for (size_t x = 0; x < count; ++x)
+        for (size_t i = 0; i < parts.size(); ++i) elements[i][at(x)] = vectors[x][i];
     }
-    return packed(std::move(out), type);
+    Tuple out;
+    for (size_t i = 0; i < parts.size(); ++i)
+      out.push_back(packed(std::move(elements[i]), type_of(parts[i])));
+    return out;
   }
 
   // Makes every vector, in the order of the scan, from itself and the elements that lie `by` places
   // before its own. `first` stands for elements before the first one.
   template <class Make>
-  void shift(const TileScanOp& op, std::vector<ValueOperand>& vectors, int32_t by, uint64_t first,
-             Make&& make) {
-    const ValueType type = type_of(vectors[0]);
+  void shift(const TileScanOp& op, std::vector<Tuple>& vectors, int32_t by,
+             const std::vector<uint64_t>& first, Make&& make) {
+    const int32_t lanes = type_of(vectors[0][0]).lanes;
     std::vector<int64_t> from;
-    for (int32_t lane = 0; lane < type.lanes; ++lane)
-      from.push_back(op.reverse ? lane + by : type.lanes - by + lane);
+    for (int32_t lane = 0; lane < lanes; ++lane)
+      from.push_back(op.reverse ? lane + by : lanes - by + lane);
     for (size_t x = vectors.size(); x-- > 0;) {
-      const ValueOperand before = x > 0 ? vectors[x - 1] : builder_.constant(type, first);
-      const ValueOperand low = op.reverse ? vectors[x] : before;
-      const ValueOperand high = op.reverse ? before : vectors[x];
-      const ValueOperand moved = builder_.append(ShuffleOp{low, high, from}, {type}, "shuffle")[0];
+      Tuple moved;
+      for (size_t i = 0; i < first.size(); ++i) {
+        const ValueOperand own = vectors[x][i];
+        const ValueType type = type_of(own);
+        const ValueOperand before = x > 0 ? vectors[x - 1][i] : builder_.constant(type, first[i]);
+        const ValueOperand low = op.reverse ? own : before, high = op.reverse ? before : own;
+        moved.emplace_back(builder_.append(ShuffleOp{low, high, from}, {type}, "shuffle")[0]);
+      }
       vectors[x] = make(moved, vectors[x]);
     }
   }

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "compiler/lowering/threads.h"
 #include "ir/code/dot_layouts.h"
@@ -832,30 +833,36 @@ class GpuLowering : public ThreadLowering {
   // L12: a scan along registers of a thread, lanes of a warp or warps of a block. A scan along
   // several of these goes through shared memory, step by step.
   void lower_scan(const TileScanOp& op, const Statement& s) override {
-    const ValueOperand value = mapped(op.operand);
-    const ValueType& tile = tile_[op.operand.value].type;
+    const Tuple parts = mapped(op.operands);
+    const ValueType& tile = tile_[op.operands[0].value].type;
     const auto axis = static_cast<size_t>(op.axis);
     const AxisDigits own = digits(tile, axis);
     const bool of_digit = own.array == 1 && own.lanes == 1 && own.spread.size() == 1;
     if (std::any_of(own.spread.begin(), own.spread.end(), of_block))
       not_lowered("a scan over the blocks of a cluster", s);
     if (own.spread.empty())
-      define(s.results[0], scan_registers(op, value, axis));
+      define_scan(s, scan_registers(op, parts, axis));
     else if (of_digit && own.spread[0].resource == Resource::Lane)
-      define(s.results[0], scan_lanes(op, value, own.spread[0]));
+      define_scan(s, scan_lanes(op, parts, own.spread[0]));
     else if (of_digit)
-      define(s.results[0], scan_warps(op, value, own.spread[0], spread_digits(folded(tile, axis))));
+      define_scan(s, scan_warps(op, parts, own.spread[0], spread_digits(folded(tile, axis))));
     else
-      define(s.results[0], scan_through_memory(op, value, op.operand.value));
+      define_scan(s, scan_through_memory(op, parts, s));
   }
 
-  ValueOperand scan_registers(const TileScanOp& op, const ValueOperand& value, size_t axis) {
-    const ValueType type = type_of(value);
-    if (axis + 1 < type.rank() || type.lanes == 1) return scan_array(op, value, axis);
-    ValueType scalars = type;
-    scalars.lanes = 1;
-    scalars.extents.back() *= type.lanes;
-    return builder_.regroup(scan_array(op, builder_.regroup(value, scalars), axis), type);
+  Scanned scan_registers(const TileScanOp& op, const Tuple& parts, size_t axis) {
+    const ValueType first = type_of(parts[0]);
+    if (axis + 1 < first.rank() || first.lanes == 1) return scan_array(op, parts, axis);
+    Tuple scalars;
+    for (const ValueOperand& part : parts) {
+      ValueType type = type_of(part);
+      type.extents.back() *= std::exchange(type.lanes, 1);
+      scalars.emplace_back(builder_.regroup(part, std::move(type)));
+    }
+    Scanned out = scan_array(op, scalars, axis);
+    for (size_t i = 0; i < parts.size(); ++i)
+      out.each[i] = builder_.regroup(out.each[i], type_of(parts[i]));
+    return out;
   }
 
   // Whether the digit's value in this thread is at least `n`, counted in the direction of the scan.
@@ -865,19 +872,43 @@ class GpuLowering : public ThreadLowering {
     return builder_.test({{order, IndexComparison::Kind::Ge, n}}, {DType::Bool, 1, {}});
   }
 
-  ValueOperand scan_lanes(const TileScanOp& op, ValueOperand value, const Digit& digit) {
+  Scanned scan_lanes(const TileScanOp& op, Tuple parts, const Digit& digit) {
     const auto before = [&](int64_t distance) {
-      return shuffled(op.reverse ? Instruction::shfl_down : Instruction::shfl_up, value,
-                      digit.stride * distance);
+      Tuple out;
+      for (const ValueOperand& part : parts)
+        out.push_back(shuffled(op.reverse ? Instruction::shfl_down : Instruction::shfl_up, part,
+                               digit.stride * distance));
+      return out;
     };
-    const DType dtype = type_of(value).dtype;
-    for (int64_t shift = 1; shift < digit.extent; shift *= 2) {
-      const ValueOperand sum = row(info(op.monoid).combine, {before(shift), value});
-      value = row(ElementwiseOp::select, {flag(at_least(op, digit, shift), value), sum, value});
+    // `then` in the threads whose digit is at least `n`, and `otherwise` in the others.
+    const auto from = [&](int64_t n, const Tuple& then, const Tuple& otherwise) {
+      const ValueOperand condition = at_least(op, digit, n);
+      Tuple out;
+      for (size_t i = 0; i < then.size(); ++i)
+        out.push_back(
+            row(ElementwiseOp::select, {flag(condition, then[i]), then[i], otherwise[i]}));
+      return out;
+    };
+    for (int64_t shift = 1; shift < digit.extent; shift *= 2)
+      parts = from(shift, combined(op.combiner, before(shift), parts), parts);
+    Scanned out;
+    if (op.totals) {
+      const int64_t last = op.reverse ? 0 : digit.extent - 1;
+      const Expr lane =
+          mod(thread_, kWarpThreads) + (Expr(last) - digit_value(digit)) * Expr(digit.stride);
+      for (const ValueOperand& part : parts)
+        out.total.push_back(shuffled(Instruction::shfl_idx, part, lane));
     }
-    if (!op.exclusive) return value;
-    const auto identity = ValueOperand::literal(dtype, info(op.monoid).identity(dtype));
-    return row(ElementwiseOp::select, {flag(at_least(op, digit, 1), value), before(1), identity});
+    if (op.exclusive) {
+      Tuple nothing;
+      for (size_t i = 0; i < parts.size(); ++i) {
+        const DType dtype = type_of(parts[i]).dtype;
+        nothing.push_back(ValueOperand::literal(dtype, op.combiner.identity(i, dtype)));
+      }
+      parts = from(1, before(1), nothing);
+    }
+    out.each = std::move(parts);
+    return out;
   }
 
   // A condition in the form that a row with `like` needs.
@@ -886,25 +917,28 @@ class GpuLowering : public ThreadLowering {
   }
 
   // Every thread scans the values of all warps, and selects its own result.
-  ValueOperand scan_warps(const TileScanOp& op, const ValueOperand& value, const Digit& digit,
-                          const std::vector<Digit>& others) {
-    const ValueOperand all = gathered(value, digit, others);
-    const ValueType type = type_of(all);
-    const size_t last = type.rank() - 1;
-    const ValueOperand scanned = scan_array(op, all, last);
-    ValueType part = type;
-    part.extents.back() = 1;
-    ValueOperand out;
-    for (int64_t warp = 0; warp < digit.extent; ++warp) {
-      std::vector<int64_t> at(type.rank());
-      at.back() = warp;
-      const ValueOperand of_warp =
-          dropped(builder_.view(ViewKind::Slice, scanned, part, std::move(at)));
-      const Condition own{{digit_value(digit), IndexComparison::Kind::Eq, warp}};
-      out = warp == 0
-                ? of_warp
-                : row(ElementwiseOp::select,
-                      {flag(builder_.test(own, {DType::Bool, 1, {}}), of_warp), of_warp, out});
+  Scanned scan_warps(const TileScanOp& op, const Tuple& parts, const Digit& digit,
+                     const std::vector<Digit>& others) {
+    Tuple all;
+    for (const ValueOperand& part : parts) all.push_back(gathered(part, digit, others));
+    Scanned out = scan_array(op, all, type_of(all[0]).rank() - 1);
+    for (ValueOperand& total : out.total) total = dropped(total);
+    for (ValueOperand& part : out.each) {
+      const ValueOperand scanned = part;
+      const ValueType type = type_of(scanned);
+      ValueType slice = type;
+      slice.extents.back() = 1;
+      for (int64_t warp = 0; warp < digit.extent; ++warp) {
+        std::vector<int64_t> at(type.rank());
+        at.back() = warp;
+        const ValueOperand of_warp =
+            dropped(builder_.view(ViewKind::Slice, scanned, slice, std::move(at)));
+        const Condition own{{digit_value(digit), IndexComparison::Kind::Eq, warp}};
+        part = warp == 0
+                   ? of_warp
+                   : row(ElementwiseOp::select,
+                         {flag(builder_.test(own, {DType::Bool, 1, {}}), of_warp), of_warp, part});
+      }
     }
     return out;
   }

@@ -339,34 +339,75 @@ ValueOperand Lowering::packed(std::vector<ValueOperand> elements, const ValueTyp
   return builder_.append(PackOp{std::move(elements)}, {type}, "pack")[0];
 }
 
-void Lowering::scan_list(const TileScanOp& op, std::vector<ValueOperand>& list) {
-  for (size_t shift = 1; shift < list.size(); shift *= 2)
-    for (size_t x = list.size(); x-- > shift;)
-      list[x] = row(info(op.monoid).combine, {list[x - shift], list[x]});
+Lowering::Tuple Lowering::mapped(const Tuple& parts) const {
+  Tuple out;
+  for (const ValueOperand& part : parts) out.push_back(mapped(part));
+  return out;
 }
 
-ValueOperand Lowering::scan_array(const TileScanOp& op, const ValueOperand& value, size_t axis) {
-  const ValueType type = type_of(value);
-  std::vector<ValueOperand> elements = array_elements(value);
-  const auto extent = static_cast<size_t>(type.extents[axis]);
+Lowering::Tuple Lowering::combined(const Combiner& combiner, const Tuple& left,
+                                   const Tuple& right) {
+  return combiner.combine(
+      left, right,
+      [&](ElementwiseOp op, Tuple operands, std::optional<DType> dtype) {
+        return is_machine(op) ? row(op, std::move(operands))
+                              : emit_body(builder_, op, operands, dtype.value());
+      },
+      [](DType dtype, uint64_t bits) { return ValueOperand::literal(dtype, bits); });
+}
+
+void Lowering::define_scan(const Statement& s, const Scanned& scanned) {
+  const size_t parts = scanned.each.size();
+  for (size_t i = 0; i < s.results.size(); ++i)
+    define(s.results[i], i < parts ? scanned.each[i] : scanned.total[i - parts]);
+}
+
+void Lowering::scan_list(const TileScanOp& op, std::vector<Tuple>& list) {
+  for (size_t shift = 1; shift < list.size(); shift *= 2)
+    for (size_t x = list.size(); x-- > shift;)
+      list[x] = combined(op.combiner, list[x - shift], list[x]);
+}
+
+Lowering::Scanned Lowering::scan_array(const TileScanOp& op, const Tuple& parts, size_t axis) {
+  std::vector<Tuple> elements, totals;  // of each part
+  std::vector<ValueType> types;
+  for (const ValueOperand& part : parts) {
+    types.push_back(type_of(part));
+    elements.push_back(array_elements(part));
+  }
+  const auto extent = static_cast<size_t>(types[0].extents[axis]);
   size_t inner = 1;
-  for (size_t i = axis + 1; i < type.rank(); ++i) inner *= static_cast<size_t>(type.extents[i]);
-  const ValueType element{type.dtype, type.lanes, {}};
-  for (size_t line = 0; line < elements.size() / extent; ++line) {
-    const auto at = [&](size_t x) -> ValueOperand& {
-      return elements[(line / inner * extent + (op.reverse ? extent - 1 - x : x)) * inner +
-                      line % inner];
+  for (size_t i = axis + 1; i < types[0].rank(); ++i)
+    inner *= static_cast<size_t>(types[0].extents[i]);
+  totals.resize(parts.size());
+  for (size_t line = 0; line < elements[0].size() / extent; ++line) {
+    const auto at = [&](size_t x) {
+      return (line / inner * extent + (op.reverse ? extent - 1 - x : x)) * inner + line % inner;
     };
-    std::vector<ValueOperand> list;
-    for (size_t x = 0; x < extent; ++x) list.push_back(at(x));
+    std::vector<Tuple> list(extent);
+    for (size_t x = 0; x < extent; ++x)
+      for (const Tuple& part : elements) list[x].push_back(part[at(x)]);
     scan_list(op, list);
+    for (size_t i = 0; i < parts.size(); ++i) totals[i].push_back(list.back()[i]);
     if (op.exclusive) {
-      list.insert(list.begin(), builder_.constant(element, info(op.monoid).identity(type.dtype)));
+      Tuple nothing;
+      for (size_t i = 0; i < parts.size(); ++i)
+        nothing.emplace_back(builder_.constant({types[i].dtype, types[i].lanes, {}},
+                                               op.combiner.identity(i, types[i].dtype)));
+      list.insert(list.begin(), std::move(nothing));
       list.pop_back();
     }
-    for (size_t x = 0; x < extent; ++x) at(x) = list[x];
+    for (size_t x = 0; x < extent; ++x)
+      for (size_t i = 0; i < parts.size(); ++i) elements[i][at(x)] = list[x][i];
   }
-  return packed(std::move(elements), type);
+  Scanned out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    out.each.push_back(packed(std::move(elements[i]), types[i]));
+    if (!op.totals) continue;
+    types[i].extents[axis] = 1;
+    out.total.push_back(packed(std::move(totals[i]), types[i]));
+  }
+  return out;
 }
 
 ValueOperand Lowering::part(const ValueOperand& value, size_t axis, int64_t from, int64_t count) {

@@ -183,16 +183,28 @@ class Lowering {
   std::pair<ValueOperand, ValueOperand> better(bool is_max, const ValueOperand& v,
                                                const ValueOperand& i, const ValueOperand& w,
                                                const ValueOperand& j);
+  /// The parts of a scan's tuples.
+  using Tuple = std::vector<ValueOperand>;
+  Tuple mapped(const Tuple& parts) const;
+  /// The tuple that the combiner makes of two.
+  Tuple combined(const Combiner& combiner, const Tuple& left, const Tuple& right);
+  /// A scan's results, and its totals if it has some.
+  struct Scanned {
+    Tuple each, total = {};
+  };
+  void define_scan(const Statement& s, const Scanned& scanned);
   /// Scans along one axis of the register arrays: L12.
-  ValueOperand scan_array(const TileScanOp& op, const ValueOperand& value, size_t axis);
-  /// The same for a list of values in the order of the scan. It is inclusive, even if `op` is
+  Scanned scan_array(const TileScanOp& op, const Tuple& parts, size_t axis);
+  /// The same for a list of tuples in the order of the scan. It is inclusive, even if `op` is
   /// exclusive.
-  void scan_list(const TileScanOp& op, std::vector<ValueOperand>& list);
+  void scan_list(const TileScanOp& op, std::vector<Tuple>& list);
   /// The elements of a register array in row-major order, and (`packed`) the array of such
   /// elements.
   std::vector<ValueOperand> array_elements(const ValueOperand& value);
   ValueOperand packed(std::vector<ValueOperand> elements, const ValueType& type);
   ValueOperand fold_lanes(Monoid monoid, const ValueOperand& value);
+  /// `count` lanes of each vector, from `first` on.
+  ValueOperand some_lanes(const ValueOperand& value, int32_t first, int32_t count);
   /// L18: arrives at the counter, and returns whether this was the last arrival. `tell` receives
   /// this flag before the counter begins anew.
   ValueId arrive(const TicketOp& op, const std::function<void(ValueId)>& tell = {});
@@ -234,7 +246,6 @@ class Lowering {
                                    ValueId to, const Statement& s);
   ValueOperand part(const ValueOperand& value, size_t axis, int64_t from, int64_t count);
   ValueOperand joined(const ValueOperand& a, const ValueOperand& b, size_t axis);
-  ValueOperand some_lanes(const ValueOperand& value, int32_t first, int32_t count);
 
   // By value and number of lanes: the splat, and the number of the region in which it stands.
   std::map<std::pair<ValueId, int32_t>, std::pair<ValueOperand, uint64_t>> splats_;

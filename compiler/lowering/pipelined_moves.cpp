@@ -39,14 +39,16 @@ void PipelinedLowering::lower_op(const RelayoutOp& op, const Statement& s) {
   const ValueType& type = tile_[from].type;
   const Exchange place = exchange(type.dtype, type.count());
   leave(place, as_array(op.operand, axes_of(from)), from);
+  wait_for({place.memory, false});
   const Form own = form(to);
   set(to, builder_.load(place.memory, {place.base + element_number(type, own.positions)}, own.type),
       axes);
 }
 
 void PipelinedLowering::lower_scan(const TileScanOp& op, const Statement& s) {
-  const ValueId from = op.operand.value;
-  define(s.results[0], scan_through_memory(op, as_array(op.operand, axes_of(from)), from));
+  Tuple parts;
+  for (const ValueOperand& part : op.operands) parts.push_back(as_array(part, axes_of(part.value)));
+  define_scan(s, scan_through_memory(op, std::move(parts), s));
 }
 
 }  // namespace braze

@@ -228,31 +228,42 @@ void ThreadLowering::leave(const Exchange& place, const ValueOperand& value, Val
   builder_.store(value, place.memory,
                  {place.base + element_number(tile_[tile].type, form(tile).positions)},
                  {single_store(tile), {}});
-  wait_for({place.memory, false});
 }
 
-ValueOperand ThreadLowering::scan_through_memory(const TileScanOp& op, ValueOperand value,
-                                                 ValueId tile) {
-  const ValueType& type = tile_[tile].type;
+ThreadLowering::Scanned ThreadLowering::scan_through_memory(const TileScanOp& op, Tuple parts,
+                                                            const Statement& s) {
+  if (op.totals) not_lowered("the totals of a scan along digits of several kinds", s);
   const auto axis = static_cast<size_t>(op.axis);
-  const int64_t extent = type.extents[axis];
-  const Form own = form(tile);
-  const Exchange place = exchange(type.dtype, type.count());
-  const auto before = [&](int64_t distance, uint64_t first) {
-    leave(place, value, tile);
-    Positions positions = own.positions;
-    Expr& at = positions.at("d" + std::to_string(axis));
-    at = op.reverse ? at + distance : at - distance;
-    const IndexComparison there = op.reverse
-                                      ? IndexComparison{at, IndexComparison::Kind::Lt, extent}
-                                      : IndexComparison{at, IndexComparison::Kind::Ge, 0};
-    return builder_.load(place.memory, {place.base + element_number(type, positions)}, own.type,
-                         {{there}, {}}, first);
+  const int64_t extent = tile_[op.operands[0].value].type.extents[axis];
+  std::vector<Exchange> places;
+  std::vector<uint64_t> padding, identity;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const ValueType& type = tile_[op.operands[i].value].type;
+    places.push_back(exchange(type.dtype, type.count()));
+    padding.push_back(op.combiner.padding(i, type.dtype));
+    identity.push_back(op.combiner.identity(i, type.dtype));
+  }
+  const auto before = [&](int64_t distance, const std::vector<uint64_t>& none) {
+    for (size_t i = 0; i < parts.size(); ++i) leave(places[i], parts[i], op.operands[i].value);
+    Tuple out;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const ValueId tile = op.operands[i].value;
+      Form own = form(tile);
+      Expr& at = own.positions.at("d" + std::to_string(axis));
+      at = op.reverse ? at + distance : at - distance;
+      const IndexComparison there = op.reverse
+                                        ? IndexComparison{at, IndexComparison::Kind::Lt, extent}
+                                        : IndexComparison{at, IndexComparison::Kind::Ge, 0};
+      wait_for({places[i].memory, false});
+      out.emplace_back(builder_.load(
+          places[i].memory, {places[i].base + element_number(tile_[tile].type, own.positions)},
+          own.type, {{there}, {}}, none[i]));
+    }
+    return out;
   };
-  const MonoidInfo& monoid = info(op.monoid);
   for (int64_t distance = 1; distance < extent; distance *= 2)
-    value = row(monoid.combine, {before(distance, monoid.padding(type.dtype)), value});
-  return op.exclusive ? before(1, monoid.identity(type.dtype)) : value;
+    parts = combined(op.combiner, before(distance, padding), parts);
+  return {op.exclusive ? before(1, identity) : parts};
 }
 
 // --- Words ---------------------------------------------------------------------------------------
@@ -272,14 +283,14 @@ ValueOperand ThreadLowering::from_word(const ValueOperand& word, DType dtype) {
 
 // Shuffles move 32-bit words, so other values are converted or divided into words.
 ValueOperand ThreadLowering::shuffled(Instruction shuffle, const ValueOperand& value,
-                                      int64_t distance) {
+                                      const Expr& lane) {
   const ValueType type = type_of(value);
   const DType dtype = type.dtype;
   if (type.lanes > 1) {
     const ValueType array{dtype, 1, {type.count() * type.lanes}};
-    return builder_.regroup(shuffled(shuffle, builder_.regroup(value, array), distance), type);
+    return builder_.regroup(shuffled(shuffle, builder_.regroup(value, array), lane), type);
   }
-  if (needs_word(dtype)) return from_word(shuffled(shuffle, as_word(value), distance), dtype);
+  if (needs_word(dtype)) return from_word(shuffled(shuffle, as_word(value), lane), dtype);
   if (size_of(dtype) == 8) {
     const auto convert = [&](const ValueOperand& v, DType to) {
       return ValueOperand(builder_.row(ElementwiseOp::convert, {v}, to));
@@ -289,15 +300,15 @@ ValueOperand ThreadLowering::shuffled(Instruction shuffle, const ValueOperand& v
     };
     const ValueOperand bits = dtype == DType::I64 ? value : bitcast(value, DType::I64);
     const ValueOperand half = ValueOperand::literal(DType::I64, 32);
-    const ValueOperand low = shuffled(shuffle, convert(bits, DType::U32), distance);
+    const ValueOperand low = shuffled(shuffle, convert(bits, DType::U32), lane);
     const ValueOperand high =
-        shuffled(shuffle, convert(row(ElementwiseOp::shr, {bits, half}), DType::U32), distance);
+        shuffled(shuffle, convert(row(ElementwiseOp::shr, {bits, half}), DType::U32), lane);
     const ValueOperand joined =
         row(ElementwiseOp::logical_or,
             {row(ElementwiseOp::shl, {convert(high, DType::I64), half}), convert(low, DType::I64)});
     return dtype == DType::I64 ? joined : bitcast(joined, dtype);
   }
-  return builder_.shuffle(shuffle, value, distance);
+  return builder_.shuffle(shuffle, value, lane);
 }
 
 // --- Clusters ------------------------------------------------------------------------------------

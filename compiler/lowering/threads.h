@@ -97,17 +97,17 @@ class ThreadLowering : public Lowering {
 
   /// The row-major number of an element of a tile.
   static Expr element_number(const ValueType& tile, const Positions& positions);
-  /// Stores a tile's elements by their numbers, for all threads to load.
+  /// Stores a tile's elements by their numbers, for all threads to load behind a barrier.
   void leave(const Exchange& place, const ValueOperand& value, ValueId tile);
   /// Step s of the scan combines each element with the one `s` places before it.
-  ValueOperand scan_through_memory(const TileScanOp& op, ValueOperand value, ValueId tile);
+  Scanned scan_through_memory(const TileScanOp& op, Tuple parts, const Statement& s);
 
   /// The value of the lane whose number differs by `distance` (a power of two).
   ValueOperand swapped(const ValueOperand& value, int64_t distance) {
     return shuffled(Instruction::shfl_bfly, value, distance);
   }
   /// The value that one of the shfl rows reads from another lane.
-  ValueOperand shuffled(Instruction shuffle, const ValueOperand& value, int64_t distance);
+  ValueOperand shuffled(Instruction shuffle, const ValueOperand& value, const Expr& lane);
 
   // --- Between the blocks of a cluster: D20 -----------------------------------------------------
 

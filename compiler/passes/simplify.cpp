@@ -189,10 +189,14 @@ Replacement simplify(const Site& s, const ScanOp& op) {
   const Shape& shape = s.node.type.shape;
   const bool alone = shape[static_cast<size_t>(op.axis)].range().max <= 1;
   if (!alone && shape.numel().range().max > 0) return std::nullopt;
-  if (!op.exclusive) return s.operands[0];
+  const auto part = static_cast<size_t>(op.part);
+  if (!op.exclusive) return s.operands[part];
+  // The identity of a body is given in the dtype in which it combines.
   const DType dtype = s.node.type.dtype;
-  const NodeId nothing =
-      build::scalar_bits(s.graph, dtype, info(op.monoid).identity(dtype), s.node.location);
+  const DType given = op.combiner.body() ? op.combiner.accumulation(part, dtype) : dtype;
+  NodeId nothing =
+      build::scalar_bits(s.graph, given, op.combiner.identity(part, given), s.node.location);
+  if (given != dtype) nothing = build::convert(s.graph, nothing, dtype, s.node.location);
   return build::broadcast_to(s.graph, nothing, shape, s.node.location);
 }
 template <class Other>

@@ -142,10 +142,13 @@ class Planner {
       program_.inputs.push_back(std::move(input));
       slot_of_[node.index] = add_slot({Slot::Kind::Input, i, type, 0, label_of(graph_, node)});
     }
-    for (const CompiledFusion& fusion : fusions_)
-      for (NodeId node : fusion.fusion.inputs) add_constant(node);
-    for (const GraphOutput& output : graph_.outputs())
-      if (!written_.contains(output.node.index)) add_constant(output.node);
+    // A constant that is an output may be written by a kernel. Then others read what that one
+    // wrote: it must not write to the memory of the constant, and may overwrite an input.
+    const auto add = [this](NodeId node) {
+      if (!written_.contains(node.index)) add_constant(node);
+    };
+    for (const CompiledFusion& fusion : fusions_) std::ranges::for_each(fusion.fusion.inputs, add);
+    for (const GraphOutput& output : graph_.outputs()) add(output.node);
   }
 
   uint32_t mesh_axis(const MeshAxis& axis) const {

@@ -1,8 +1,10 @@
 // Talks with a language model: a .gguf file of the Llama family whose chats are written as ChatML.
 // tools/chat.sh fetches one. Usage: chat FILE [--device NAME] [--prompt TEXT] [--system TEXT]
-// [--tokens N] [--context N] [--temperature T] [--top-k K] [--top-p P] [--seed N] [--check FILE]
+// [--tokens N] [--context N] [--temperature T] [--top-k K] [--top-p P] [--seed N]
+// [--check FILE [--results PAGE]]
 //
-// --check asks the questions of a file and compares the answers with those that stand there.
+// --check asks the questions of a file and compares the answers with those that stand there;
+// --results writes what comes of it.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -34,14 +36,14 @@ struct Options {
   int top_k = 0;           // 0: all
   double top_p = 1;
   uint64_t seed = 1;
-  std::string check;
+  std::string check, results;
 };
 
 Options parse(int argc, char** argv) {
   Options options;
   model_tool::Options reader(
       "chat FILE [--device NAME] [--prompt TEXT] [--system TEXT] [--tokens N] [--context N] "
-      "[--temperature T] [--top-k K] [--top-p P] [--seed N] [--check FILE]");
+      "[--temperature T] [--top-k K] [--top-p P] [--seed N] [--check FILE [--results PAGE]]");
   reader.add("--device", options.device);
   reader.add("--prompt", options.prompt);
   reader.add("--system", options.system);
@@ -52,6 +54,7 @@ Options parse(int argc, char** argv) {
   reader.add("--top-p", options.top_p);
   reader.add("--seed", options.seed);
   reader.add("--check", options.check);
+  reader.add("--results", options.results);
   const std::vector<std::string> words = reader.read(argc, argv);
   if (words.size() != 1) reader.fail();
   options.file = words[0];
@@ -251,9 +254,11 @@ class Talk {
 
 /// The file has two lines for each question: it, and the tokens of its answer. The number of
 /// answers that are other ones.
-int check(Talk& talk, const std::string& path) {
+int check(Talk& talk, const Options& options) {
+  const std::string& path = options.check;
   std::ifstream file(path);
   if (!file) throw std::runtime_error(path + " cannot be read");
+  std::string rows;
   int asked = 0, wrong = 0;
   for (std::string question, line; std::getline(file, question) && std::getline(file, line);
        ++asked) {
@@ -261,13 +266,29 @@ int check(Talk& talk, const std::string& path) {
     const std::vector<int32_t> expected{std::istream_iterator<int32_t>(numbers), {}};
     talk.begin();
     const std::vector<int32_t> said = talk.answer(question);
-    if (said == expected) continue;
-    const auto parted = std::mismatch(said.begin(), said.end(), expected.begin(), expected.end());
-    std::printf("^ other than expected from token %td on\n", parted.first - said.begin());
-    ++wrong;
+    std::string result = "as expected";
+    if (said != expected) {
+      const auto parted = std::mismatch(said.begin(), said.end(), expected.begin(), expected.end());
+      result =
+          "other than expected from token " + std::to_string(parted.first - said.begin()) + " on";
+      std::printf("^ %s\n", result.c_str());
+      ++wrong;
+    }
+    rows += "| " + question + " | " + std::to_string(said.size()) + " | " + result + " |\n";
   }
-  std::printf("%d of %d answers are as expected\n", asked - wrong, asked);
   if (asked == 0) throw std::runtime_error(path + " has no questions");
+  const std::string count =
+      std::to_string(asked - wrong) + " of " + std::to_string(asked) + " answers are as expected";
+  std::printf("%s\n", count.c_str());
+  if (!options.results.empty())
+    model_tool::write_page(
+        options.results,
+        "# Answers of a language model on " + options.device.name() +
+            "\n\nMade by `tools/chat.sh --check --results PAGE` with SmolLM2-135M-Instruct (Q4_1): "
+            "greedy answers of at most " +
+            std::to_string(options.tokens) +
+            " tokens, compared token by token with those of transformers for the same file.\n\n" +
+            count + ".\n\n| question | tokens | answer |\n| --- | ---: | --- |\n" + rows);
   return wrong;
 }
 
@@ -295,7 +316,7 @@ int main(int argc, char** argv) {
     const Options options = parse(argc, argv);
     const DeviceGuard device(options.device);
     Talk talk(options);
-    if (!options.check.empty()) return check(talk, options.check) == 0 ? 0 : 1;
+    if (!options.check.empty()) return check(talk, options) == 0 ? 0 : 1;
     if (!options.prompt.empty()) {
       talk.answer(options.prompt);
       return 0;

@@ -1,8 +1,9 @@
 // Embeds sentences by a BERT, such as MiniLM, and tells how near each is to the first one. FOLDER
 // has config.json, model.safetensors and tokenizer.json; tools/embed_text.sh fetches one. Usage:
-// embed_text FOLDER [--device NAME] [--tokens N] [--check FILE] [SENTENCE...]
+// embed_text FOLDER [--device NAME] [--tokens N] [--check FILE [--results PAGE]] [SENTENCE...]
 //
-// --check compares the embeddings with those that stand in a file.
+// --check compares the embeddings with those that stand in a file; --results writes what comes of
+// it.
 #include <braze/braze.h>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ using namespace braze;
 namespace {
 
 struct Options {
-  std::string folder, check;
+  std::string folder, check, results;
   Device device = default_device();
   int64_t tokens = 256;  // of a sentence; what is behind them does not count
   std::vector<std::string> sentences;
@@ -33,10 +34,12 @@ struct Options {
 Options parse(int argc, char** argv) {
   Options options;
   model_tool::Options reader(
-      "embed_text FOLDER [--device NAME] [--tokens N] [--check FILE] [SENTENCE...]");
+      "embed_text FOLDER [--device NAME] [--tokens N] [--check FILE [--results PAGE]] "
+      "[SENTENCE...]");
   reader.add("--device", options.device);
   reader.add("--tokens", options.tokens);
   reader.add("--check", options.check);
+  reader.add("--results", options.results);
   options.sentences = reader.read(argc, argv);
   if (options.sentences.empty()) reader.fail();
   options.folder = options.sentences.front();
@@ -150,15 +153,18 @@ class Embedder {
   std::optional<Jitted<Embed>> function_;
 };
 
-// The errors are compared with those of PyTorch.
-bool check(Embedder& embed, const std::string& path) {
-  const model_tool::Checks checks = model_tool::read_checks(path);
+// The errors are compared with those of the program that the file names.
+bool check(Embedder& embed, const Options& options) {
+  const model_tool::Checks checks = model_tool::read_checks(options.check);
   std::vector<float> all;
   for (const auto& [sentence, numbers] : checks.rows) {
     const std::vector<float> one = embed(sentence);
     all.insert(all.end(), one.begin(), one.end());
   }
-  return model_tool::judge(checks, all, "PyTorch");
+  return model_tool::judge(checks, all, options.results,
+                           "# Sentence embeddings on " + options.device.name() +
+                               "\n\nMade by `tools/embed_text.sh --check --results PAGE` with "
+                               "all-MiniLM-L6-v2. What is expected was computed by transformers.");
 }
 
 }  // namespace
@@ -168,7 +174,7 @@ int main(int argc, char** argv) {
     const Options options = parse(argc, argv);
     const DeviceGuard device(options.device);
     Embedder embed(options);
-    if (!options.check.empty()) return check(embed, options.check) ? 0 : 1;
+    if (!options.check.empty()) return check(embed, options) ? 0 : 1;
     std::vector<float> first;
     for (const std::string& sentence : options.sentences) {
       const std::vector<float> now = embed(sentence);

@@ -52,6 +52,6 @@ def embed(dtype):
 exact, single = embed(torch.float64), embed(torch.float32)
 errors = np.abs(exact - single)
 with open(out, "w") as file:
-    file.write(f"{errors.max():.4g} {np.sqrt((errors ** 2).mean()):.4g}\n")
+    file.write(f"{errors.max():.4g} {np.sqrt((errors ** 2).mean()):.4g} PyTorch\n")
     for sentence, numbers in zip(SENTENCES, exact):
         file.write(sentence + "\n" + " ".join(f"{x:.10g}" for x in numbers) + "\n")

@@ -1,8 +1,9 @@
 // Tells what files are by magika, a network of Google's over the first and last bytes of a file,
 // which is an .onnx file beside its config.min.json. tools/file_type.sh fetches both. Usage:
-// file_type FOLDER [--device NAME] [--check FILE] [FILE...]
+// file_type FOLDER [--device NAME] [--check FILE [--results PAGE]] [FILE...]
 //
-// --check compares the shares of all types with those that stand in a file.
+// --check compares the shares of all types with those that stand in a file; --results writes what
+// comes of it.
 #include <braze/braze.h>
 
 #include <algorithm>
@@ -22,16 +23,18 @@ using namespace braze;
 namespace {
 
 struct Options {
-  std::string folder, check;
+  std::string folder, check, results;
   Device device = default_device();
   std::vector<std::string> files;
 };
 
 Options parse(int argc, char** argv) {
   Options options;
-  model_tool::Options reader("file_type FOLDER [--device NAME] [--check FILE] [FILE...]");
+  model_tool::Options reader(
+      "file_type FOLDER [--device NAME] [--check FILE [--results PAGE]] [FILE...]");
   reader.add("--device", options.device);
   reader.add("--check", options.check);
+  reader.add("--results", options.results);
   options.files = reader.read(argc, argv);
   if (options.files.empty()) reader.fail();
   options.folder = options.files.front();
@@ -131,7 +134,11 @@ bool check(const Model& model, const Options& options) {
     for (size_t at = 0; (at = contents.back().find("\\n", at)) != std::string::npos;)
       contents.back().replace(at, 2, "\n");
   }
-  return model_tool::judge(checks, shares_of(model, contents, options.device), "another program");
+  return model_tool::judge(
+      checks, shares_of(model, contents, options.device), options.results,
+      "# Types of files on " + options.device.name() +
+          "\n\nMade by `tools/file_type.sh --check --results PAGE` with magika's network. What is "
+          "expected was computed by Braze's interpreter in f64.");
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ def main(braze, folder):
     session = onnxruntime.InferenceSession(folder + "/model.onnx", providers=["CPUExecutionProvider"])
     error = session.run(None, {name: x})[0].astype(np.float64) - exact
     assert np.abs(error).max() < 1e-3
-    print(f"{np.abs(error).max():.4g} {np.sqrt((error**2).mean()):.4g}")
+    print(f"{np.abs(error).max():.4g} {np.sqrt((error**2).mean()):.4g} ONNX Runtime")
     for text, row in zip(TEXTS, exact):
         print(text)
         print(*[f"{round(float(v), 9):g}" if v < 1e-6 else f"{v:.9f}" for v in row])

@@ -69,7 +69,7 @@ def main(folder):
     exact = run(ids, w, np.float64)
     error = run(ids, w, np.float32) - exact
     with open(folder / "tiny.txt", "w") as file:
-        print(f"{np.abs(error).max():.4g} {np.sqrt((error**2).mean()):.4g}", file=file)
+        print(f"{np.abs(error).max():.4g} {np.sqrt((error**2).mean()):.4g} NumPy", file=file)
         for text, row in zip(texts, exact):
             print(text, file=file)
             print(*[f"{v:.12f}" for v in row], file=file)

@@ -66,16 +66,18 @@ class Options {
 
 /// Texts, and the numbers that are expected for each, in f64.
 struct Checks {
-  double greatest = 0, root = 0;  ///< errors of another program: the greatest, the root mean square
+  double greatest = 0, root = 0;  ///< errors of another program's f32: the greatest, the root mean
+                                  ///< square
+  std::string other;              ///< that program
   std::vector<std::pair<std::string, std::vector<double>>> rows;
 };
 
-/// A line with both errors; then two lines for each text: it, and its numbers.
+/// A line with both errors and the program; then two lines for each text: it, and its numbers.
 inline Checks read_checks(const std::string& path) {
   std::ifstream file(path);
   Checks checks;
   std::string text, line;
-  if (!(file >> checks.greatest >> checks.root) || !std::getline(file, line))
+  if (!(file >> checks.greatest >> checks.root >> std::ws) || !std::getline(file, checks.other))
     throw std::runtime_error(path + " cannot be read");
   while (std::getline(file, text) && std::getline(file, line)) {
     std::istringstream numbers(line);
@@ -85,24 +87,44 @@ inline Checks read_checks(const std::string& path) {
   return checks;
 }
 
-/// Whether the errors of `got`, the numbers of all texts, are at most four times the other
-/// program's. Prints them.
-inline bool judge(const Checks& checks, std::span<const float> got, const std::string& other) {
+/// Writes a page of results.
+inline void write_page(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  if (!(file << text) || !file.flush()) throw std::runtime_error(path + " cannot be written");
+}
+
+/// Whether the errors of `got`, the numbers of all texts, are at most four times those of the other
+/// program. Prints them. If there is a path `page`, it also writes them there, below `head`.
+inline bool judge(const Checks& checks, std::span<const float> got, const std::string& page,
+                  const std::string& head) {
   double greatest = 0, squares = 0;
   size_t count = 0;
   for (const auto& [text, numbers] : checks.rows)
     for (const double number : numbers) {
       if (count == got.size()) throw std::runtime_error("fewer numbers than are expected");
       const double error = std::abs(static_cast<double>(got[count++]) - number);
-      if (!(error <= 1)) return false;
-      greatest = std::max(greatest, error);
+      // What is no number has an infinite error.
+      greatest = std::max(greatest, std::isnan(error) ? HUGE_VAL : error);
       squares += error * error;
     }
   if (count != got.size()) throw std::runtime_error("more numbers than are expected");
   const double root = std::sqrt(squares / static_cast<double>(std::max<size_t>(count, 1)));
   std::printf("%zu texts; error at most %.3g (%s %.3g), root mean square %.3g (%.3g)\n",
-              checks.rows.size(), greatest, other.c_str(), checks.greatest, root, checks.root);
-  return greatest <= 4 * checks.greatest && root <= 4 * checks.root;
+              checks.rows.size(), greatest, checks.other.c_str(), checks.greatest, root,
+              checks.root);
+  const bool is_right = greatest <= 4 * checks.greatest && root <= 4 * checks.root;
+  if (!page.empty()) {
+    std::ostringstream text;
+    text.precision(3);
+    text << head << "\n\nErrors are those against f64. They may be four times those of the f32 of "
+         << checks.other << ".\n\n| texts | numbers | greatest error | that of " << checks.other
+         << " | root mean square error | that of " << checks.other
+         << " | |\n| ---: | ---: | ---: | ---: | ---: | ---: | --- |\n| " << checks.rows.size()
+         << " | " << count << " | " << greatest << " | " << checks.greatest << " | " << root
+         << " | " << checks.root << " | " << (is_right ? "right" : "wrong") << " |\n";
+    write_page(page, text.str());
+  }
+  return is_right;
 }
 
 }  // namespace model_tool

@@ -1,14 +1,22 @@
 // reduction.cpp — sums and other reductions, and contractions.
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 
 #include "braze/elementwise.h"
 #include "frontend/builder/builder.h"
-#include "ir/ops/monoid.h"
+#include "ir/ops/combiner.h"
+#include "ir/ops/scalar.h"
 #include "ir/support/text.h"
 
 namespace braze {
+
+namespace codes {
+inline constexpr Code kBadCombine{
+    "bad-combine", ErrorKind::InvalidArgument,
+    "The function or the tuples that are given to `scan` do not fit."};
+}  // namespace codes
 
 using detail::builder_of;
 using detail::node_of;
@@ -43,8 +51,8 @@ Tensor reduce(const char* function, Monoid monoid, const Tensor& x, const Axes& 
   return keepdims ? reshape(reduced, keep_dims(x, which), call) : reduced;
 }
 
-Tensor scan(const char* function, Monoid monoid, const Tensor& x, int64_t axis, Running how,
-            Where call) {
+Tensor running(const char* function, Monoid monoid, const Tensor& x, int64_t axis, Running how,
+               Where call) {
   const SourceLocation where = place(call);
   const char* op = detail::called(function);
   const auto& builder = builder_of(x, op, where);
@@ -52,6 +60,108 @@ Tensor scan(const char* function, Monoid monoid, const Tensor& x, int64_t axis, 
   axis = detail::to_axis(axis, x.rank(), op, where);
   const ScanOp attributes{monoid, axis, how.reverse, how.exclusive};
   return wrap(builder, build::scan(builder->graph, attributes, node_of(x), where));
+}
+
+// Steps of a combiner's body for the nodes of a graph whose inputs are the parts of two tuples.
+class CombinerTrace {
+ public:
+  CombinerTrace(const std::vector<Tensor>& parts, const std::vector<double>& identity,
+                SourceLocation where)
+      : builder_(std::make_shared<detail::Builder>("combine")), where_(where) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      body_.dtypes.push_back(compute_type(parts[i].dtype()));
+      body_.identity.push_back(constant_bits(body_.dtypes.back(), identity[i]));
+    }
+  }
+
+  Combiner combiner(const CombineFunction& combine) && {
+    const auto left = tuple(CombinerStep::Kind::Left), right = tuple(CombinerStep::Kind::Right);
+    std::vector<Tensor> results;
+    {
+      const detail::BuilderScope scope(builder_);
+      results = combine(left, right);
+    }
+    if (results.size() != left.size())
+      fail_combine(fmt::format("`combine` returns {} tensors for tuples of {}", results.size(),
+                               left.size()));
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (builder_of(results[i], "scan", where_) != builder_)
+        fail_combine("`combine` returns a tensor that does not depend on its arguments");
+      const uint32_t step = this->step(node_of(results[i]));
+      if (body_.steps[step].dtype != body_.dtypes[i])
+        fail_combine(fmt::format("part {} is {}, but `combine` returns {}", i,
+                                 name(body_.dtypes[i]), name(body_.steps[step].dtype)));
+      body_.results.push_back(step);
+    }
+    return Combiner(std::move(body_));
+  }
+
+ private:
+  [[noreturn]] void fail_combine(const std::string& message) const {
+    fail(codes::kBadCombine, "scan: " + message,
+         {.location = where_,
+          .node = "scan",
+          .fix = "make each result from the two tuples by elementwise functions"});
+  }
+
+  std::vector<Tensor> tuple(CombinerStep::Kind kind) {
+    std::vector<Tensor> out;
+    const bool left = kind == CombinerStep::Kind::Left;
+    for (uint32_t i = 0; i < body_.dtypes.size(); ++i) {
+      const NodeId input = build::input(builder_->graph, fmt::format("{}{}", left ? "x" : "y", i),
+                                        {body_.dtypes[i], Shape()}, where_);
+      steps_[input] = body_.add({.kind = kind, .dtype = body_.dtypes[i], .part = i});
+      out.push_back(wrap(builder_, input));
+    }
+    return out;
+  }
+
+  uint32_t step(NodeId id) {
+    if (const auto found = steps_.find(id); found != steps_.end()) return found->second;
+    const Node& node = builder_->graph[id];
+    std::vector<uint32_t> arguments;
+    for (const NodeId operand : node.operands) arguments.push_back(step(operand));
+    const auto* constant = node.as<ConstantOp>();
+    const auto* row = node.as<MapOp>();
+    const bool is_same = node.as<BroadcastOp>() || node.as<ReshapeOp>() || node.as<BarrierOp>();
+    uint32_t out = 0;
+    if (node.type.shape.rank() == 0 && constant)
+      out = body_.add({.kind = CombinerStep::Kind::Constant,
+                       .dtype = node.type.dtype,
+                       .bits = constant->value->get_bits(0)});
+    else if (node.type.shape.rank() == 0 && row && info(row->op).result != ResultRule::Chosen)
+      out = add_row(body_, row->op, arguments);
+    else if (node.type.shape.rank() == 0 && is_same)
+      out = arguments[0];
+    else
+      fail_combine(fmt::format("`combine` uses {}, which is not elementwise",
+                               row ? std::string(name(row->op)) : std::string(op_name(node.op))));
+    if (body_.steps.size() > kMostCombinerSteps)
+      fail_combine(fmt::format("`combine` has more than {} operations", kMostCombinerSteps));
+    return steps_[id] = out;
+  }
+
+  std::shared_ptr<detail::Builder> builder_;
+  SourceLocation where_;
+  CombinerBody body_;
+  std::map<NodeId, uint32_t> steps_;
+};
+
+std::vector<Tensor> scan_parts(const char* op, const Combiner& combiner,
+                               const std::vector<Tensor>& parts, int64_t axis, Running how,
+                               SourceLocation where) {
+  std::vector<const Tensor*> all;
+  std::vector<NodeId> nodes;
+  for (const Tensor& part : parts) all.push_back(&part);
+  const auto& builder = builder_of(all, op, where);
+  for (const Tensor& part : parts) nodes.push_back(node_of(part));
+  axis = detail::to_axis(axis, parts[0].rank(), op, where);
+  std::vector<Tensor> out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const ScanOp attributes{combiner, axis, how.reverse, how.exclusive, static_cast<int64_t>(i)};
+    out.push_back(wrap(builder, build::scan(builder->graph, attributes, nodes, where)));
+  }
+  return out;
 }
 
 void check_floating(const Tensor& x, const char* op) {
@@ -130,16 +240,42 @@ Tensor argmin(const Tensor& x, int64_t axis, bool keepdims, Where where) {
 }
 
 Tensor cumsum(const Tensor& x, int64_t axis, Running how, Where where) {
-  return scan("cumsum", Monoid::Sum, x, axis, how, where);
+  return running("cumsum", Monoid::Sum, x, axis, how, where);
 }
 Tensor cumprod(const Tensor& x, int64_t axis, Running how, Where where) {
-  return scan("cumprod", Monoid::Prod, x, axis, how, where);
+  return running("cumprod", Monoid::Prod, x, axis, how, where);
 }
 Tensor cummax(const Tensor& x, int64_t axis, Running how, Where where) {
-  return scan("cummax", Monoid::Max, x, axis, how, where);
+  return running("cummax", Monoid::Max, x, axis, how, where);
 }
 Tensor cummin(const Tensor& x, int64_t axis, Running how, Where where) {
-  return scan("cummin", Monoid::Min, x, axis, how, where);
+  return running("cummin", Monoid::Min, x, axis, how, where);
+}
+
+std::vector<Tensor> scan(const CombineFunction& combine, const std::vector<Tensor>& parts,
+                         const std::vector<double>& identity, int64_t axis, Running how,
+                         Where call) {
+  const SourceLocation where = place(call);
+  if (parts.empty() || identity.size() != parts.size() || parts.size() > kMostCombinerParts)
+    fail(codes::kBadCombine,
+         fmt::format("scan: {} parts and an identity of {} numbers are given", parts.size(),
+                     identity.size()),
+         {.location = where,
+          .node = "scan",
+          .fix = fmt::format("give 1 to {} parts, and a number of the identity for each",
+                             kMostCombinerParts)});
+  for (const Tensor& part : parts) builder_of(part, "scan", where);
+  return scan_parts("scan", CombinerTrace(parts, identity, where).combiner(combine), parts, axis,
+                    how, where);
+}
+
+Tensor recurrence(const Tensor& a, const Tensor& b, int64_t axis, Running how, Where call) {
+  const SourceLocation where = place(call);
+  const Tensor* both[] = {&a, &b};
+  builder_of(both, "recurrence", where);
+  for (const Tensor* x : both) check_dtype(Monoid::Sum, *x, "recurrence", where);
+  return scan_parts("recurrence", linear_recurrence(compute_type(b.dtype())), {a, b}, axis, how,
+                    where)[1];
 }
 
 Tensor dot_general(const Tensor& x, const Tensor& y, const DotAxes& axes, Where call) {

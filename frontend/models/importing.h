@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "braze/error.h"
+#include "ir/graph/custom_calls.h"
 #include "ir/graph/graph.h"
 #include "ir/support/text.h"
 #include "ir/support/words.h"
@@ -56,6 +58,12 @@ class Problems {
 /// The text of an error about one node.
 inline std::string text_of(const Error& error) {
   return error.message() + (error.fix().empty() ? "" : "; fix: " + error.fix());
+}
+
+/// Whether the host program has registered a function of this name, for any memory.
+inline bool is_custom_function(std::string_view name) {
+  return find_custom_function(name, CustomMemory::Host) ||
+         find_custom_function(name, CustomMemory::Cuda);
 }
 
 /// `name`, with a number behind it if there already is an input of that name.

@@ -21,6 +21,7 @@
 #include "ir/code/instruction.h"
 #include "ir/code/layout.h"
 #include "ir/index/expr.h"
+#include "ir/ops/combiner.h"
 #include "ir/ops/elementwise.h"
 #include "ir/ops/monoid.h"
 #include "ir/support/box.h"
@@ -211,11 +212,13 @@ struct ArgFoldOp {
   ValueOperand values, indices;
   std::vector<int64_t> axes;
 };
+/// A scan of tuples, with an operand and a result for each part. With `totals` there is one more
+/// result for each part: the combination of all elements along the axis, whose extent becomes 1.
 struct TileScanOp {
-  Monoid monoid{};
-  ValueOperand operand;
+  Combiner combiner;
+  std::vector<ValueOperand> operands;
   int64_t axis = 0;
-  bool reverse = false, exclusive = false;
+  bool reverse = false, exclusive = false, totals = false;
 };
 struct TileDotOp {
   // a and b are tiles or, if the memory ids are set, whole buffers.

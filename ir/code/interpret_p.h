@@ -17,6 +17,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <set>
 #include <tuple>
 #include <unordered_map>
@@ -741,13 +742,15 @@ class CodeInterpreter::Engine {
   }
 
   Step compile(const TileScanOp& op, const Statement& s) {
-    const ValueType& type = type_of(op.operand);
+    if (op.combiner.body()) return scan_tuples(op, s);
+    const ValueType& type = type_of(op.operands[0]);
     const auto [outer, n, inner] = split(type, static_cast<size_t>(op.axis));
-    const MachineFunction combine =
-        machine_function(info(op.monoid).combine, type.dtype, type.dtype);
-    const uint64_t identity = info(op.monoid).identity(type.dtype);
-    return [&out = result(s), &from = value(op.operand.value), op, combine, identity, outer = outer,
-            n = n, inner = inner] {
+    const MonoidInfo& monoid = info(*op.combiner.monoid());
+    const MachineFunction combine = machine_function(monoid.combine, type.dtype, type.dtype);
+    const uint64_t identity = monoid.identity(type.dtype);
+    Bits* const totals = op.totals ? &result(s, 1) : nullptr;
+    return [&out = result(s), &from = value(op.operands[0].value), totals, op, combine, identity,
+            outer = outer, n = n, inner = inner] {
       out = from;
       for (size_t o = 0; o < outer; ++o)
         for (size_t k = 0; k < inner; ++k) {
@@ -756,9 +759,73 @@ class CodeInterpreter::Engine {
           };
           for (size_t shift = 1; shift < n; shift *= 2)
             for (size_t x = n; x-- > shift;) at(x) = combine(at(x - shift), at(x), 0);
+          if (totals) (*totals)[o * inner + k] = at(n - 1);
           if (!op.exclusive) continue;
           for (size_t x = n; x-- > 1;) at(x) = at(x - 1);
           at(0) = identity;
+        }
+    };
+  }
+
+  // The body of a combiner, applied to one pair of tuples at a time.
+  class Combining {
+   public:
+    explicit Combining(const CombinerBody& body) : body_(body), bits_(body.steps.size()) {
+      for (const CombinerStep& step : body_.steps) {
+        std::vector<DType> dtypes;
+        for (const uint32_t a : step.arguments) dtypes.push_back(body_.steps[a].dtype);
+        const bool applies = step.kind == CombinerStep::Kind::Apply;
+        rows_.push_back(applies ? std::make_unique<RowProgram>(step.op, dtypes, step.dtype)
+                                : nullptr);
+      }
+    }
+    /// Replaces `right` by the combination of the two tuples.
+    void operator()(const Bits& left, Bits& right) {
+      for (size_t i = 0; i < body_.steps.size(); ++i) {
+        const CombinerStep& step = body_.steps[i];
+        if (step.kind == CombinerStep::Kind::Left) bits_[i] = left[step.part];
+        if (step.kind == CombinerStep::Kind::Right) bits_[i] = right[step.part];
+        if (step.kind == CombinerStep::Kind::Constant) bits_[i] = step.bits;
+        if (!rows_[i]) continue;
+        const uint64_t* operands[3] = {};
+        for (size_t a = 0; a < step.arguments.size(); ++a) operands[a] = &bits_[step.arguments[a]];
+        rows_[i]->run(&bits_[i], operands, 1);
+      }
+      for (size_t part = 0; part < right.size(); ++part) right[part] = bits_[body_.results[part]];
+    }
+
+   private:
+    const CombinerBody body_;
+    Bits bits_;
+    std::vector<std::unique_ptr<RowProgram>> rows_;
+  };
+
+  Step scan_tuples(const TileScanOp& op, const Statement& s) {
+    const auto [outer, n, inner] = split(type_of(op.operands[0]), static_cast<size_t>(op.axis));
+    std::vector<const Bits*> from;
+    std::vector<Bits*> out;
+    for (const ValueOperand& operand : op.operands) from.push_back(&value(operand.value));
+    for (size_t i = 0; i < s.results.size(); ++i) out.push_back(&result(s, i));
+    return [from, out, op, combine = std::make_shared<Combining>(*op.combiner.body()),
+            outer = outer, n = n, inner = inner] {
+      const size_t parts = from.size();
+      std::vector<Bits> line(n, Bits(parts));
+      for (size_t o = 0; o < outer; ++o)
+        for (size_t k = 0; k < inner; ++k) {
+          const auto at = [&](size_t x) {
+            return (o * n + (op.reverse ? n - 1 - x : x)) * inner + k;
+          };
+          for (size_t x = 0; x < n; ++x)
+            for (size_t part = 0; part < parts; ++part) line[x][part] = (*from[part])[at(x)];
+          for (size_t shift = 1; shift < n; shift *= 2)
+            for (size_t x = n; x-- > shift;) (*combine)(line[x - shift], line[x]);
+          for (size_t part = 0; part < parts; ++part) {
+            if (op.totals) (*out[parts + part])[o * inner + k] = line[n - 1][part];
+            for (size_t x = 0; x < n; ++x)
+              (*out[part])[at(x)] = !op.exclusive ? line[x][part]
+                                    : x == 0      ? op.combiner.body()->identity[part]
+                                                  : line[x - 1][part];
+          }
         }
     };
   }

@@ -854,7 +854,12 @@ class CodeParser {
     void part(int64_t& number) { number = scanner_.expect_integer(); }
     void part(std::vector<int64_t>& numbers) { numbers = parser_.integers("(", ")"); }
     void part(Monoid& monoid) { monoid = parser_.monoid(); }
+    void part(Combiner& combiner) { combiner = parse_combiner(scanner_); }
     void part(ValueOperand& operand) { operand = parser_.value(); }
+    void part(std::vector<ValueOperand>& operands) {
+      do operands.emplace_back(parser_.value());
+      while (scanner_.accept(","));
+    }
     void part(ValueId& value) { value = parser_.value(); }
     void part(Expr& index) { index = parser_.index(); }
     void part(std::vector<Expr>& at) { at = parser_.indices(); }

@@ -297,6 +297,7 @@ class Printer {
   }
   void part(int64_t number) { part(std::to_string(number)); }
   void part(Monoid monoid) { part(name(monoid)); }
+  void part(const Combiner& combiner) { part(combiner.to_string()); }
   void part(ValueId id) { (*this)("%", code_[id].name); }
   void part(ChannelId id) { (*this)("%", code_[id].name); }
   void part(TokenId id) { (*this)("%", code_[id].name); }

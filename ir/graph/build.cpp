@@ -144,7 +144,10 @@ NodeId arg_reduce(Graph& graph, bool is_max, NodeId x, int64_t axis, SourceLocat
 }
 
 NodeId scan(Graph& graph, ScanOp attributes, NodeId x, SourceLocation where) {
-  return node(graph, attributes, {x}, {}, where);
+  return scan(graph, std::move(attributes), std::vector{x}, where);
+}
+NodeId scan(Graph& graph, ScanOp attributes, std::vector<NodeId> operands, SourceLocation where) {
+  return node(graph, std::move(attributes), std::move(operands), {}, where);
 }
 
 NodeId dot(Graph& graph, NodeId left, NodeId right, DotOp attributes, std::optional<DType> result,

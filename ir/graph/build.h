@@ -61,6 +61,8 @@ NodeId reduce(Graph& graph, Monoid monoid, NodeId x, std::vector<int64_t> axes,
               SourceLocation where = {});
 NodeId arg_reduce(Graph& graph, bool is_max, NodeId x, int64_t axis, SourceLocation where = {});
 NodeId scan(Graph& graph, ScanOp attributes, NodeId x, SourceLocation where = {});
+NodeId scan(Graph& graph, ScanOp attributes, std::vector<NodeId> operands,
+            SourceLocation where = {});
 NodeId dot(Graph& graph, NodeId left, NodeId right, DotOp attributes,
            std::optional<DType> result = {}, SourceLocation where = {});
 NodeId random_bits(Graph& graph, NodeId key, Shape shape, SourceLocation where = {});

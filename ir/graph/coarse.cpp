@@ -84,7 +84,7 @@ bool accumulates(const Node& node) {
   if (const ReduceOp* reduce = node.as<ReduceOp>())
     return reduce->monoid == Monoid::Sum || reduce->monoid == Monoid::Prod;
   if (const ScanOp* scan = node.as<ScanOp>())
-    return scan->monoid == Monoid::Sum || scan->monoid == Monoid::Prod;
+    return scan->combiner.is(Monoid::Sum) || scan->combiner.is(Monoid::Prod);
   if (const ScatterOp* scatter = node.as<ScatterOp>())
     return scatter->monoid == Monoid::Sum || scatter->monoid == Monoid::Prod;
   return node.as<DotOp>();

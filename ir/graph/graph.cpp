@@ -62,7 +62,7 @@ struct HashAttributes {
   void operator()(const ReduceOp& op) const { h << uint64_t(op.monoid) << op.axes; }
   void operator()(const ArgReduceOp& op) const { h << uint64_t(op.is_max) << op.axis; }
   void operator()(const ScanOp& op) const {
-    h << uint64_t(op.monoid) << op.axis << uint64_t(op.reverse) << uint64_t(op.exclusive);
+    h << op.combiner.hash() << op.axis << uint64_t(op.reverse) << uint64_t(op.exclusive) << op.part;
   }
   void operator()(const DotOp& op) const {
     h << op.batch_left << op.batch_right << op.contract_left << op.contract_right

@@ -25,6 +25,7 @@
 #include "braze/error.h"
 #include "braze/sharding.h"
 #include "ir/ops/collective.h"
+#include "ir/ops/combiner.h"
 #include "ir/ops/custom_call.h"
 #include "ir/ops/elementwise.h"
 #include "ir/ops/monoid.h"
@@ -141,13 +142,16 @@ struct ArgReduceOp {
   int64_t axis;
   friend bool operator==(const ArgReduceOp&, const ArgReduceOp&) = default;
 };
-/// Each result element combines the elements along `axis` up to its own. With `exclusive`, its own
-/// is left out, and the first result is the monoid's identity. With `reverse`, it combines the
-/// elements from its own to the last.
+/// Each result element combines the elements along `axis` up to its own, in the order of the scan.
+/// With `exclusive`, its own is left out, and the first result is the identity. With `reverse`, the
+/// order is from the last element to the first. An element is a tuple with a part of each operand;
+/// these have one shape. The result is part `part` of the combined tuples, in the dtype of that
+/// operand.
 struct ScanOp {
-  Monoid monoid;
+  Combiner combiner;
   int64_t axis = 0;
   bool reverse = false, exclusive = false;
+  int64_t part = 0;
   friend bool operator==(const ScanOp&, const ScanOp&) = default;
 };
 /// The sum of products over pairs of contracted axes. The axes of the result are the batch pairs,

@@ -385,10 +385,28 @@ struct Inference {
   }
 
   TensorType operator()(const ScanOp& scan) const {
-    require_operands(1);
-    require_dtype(0, info(scan.monoid).types);
+    const Combiner& combiner = scan.combiner;
+    require_operands(combiner.parts());
+    if (const auto monoid = combiner.monoid()) require_dtype(0, info(*monoid).types);
     require_axis(scan.axis, shape(0).rank());
-    return type(0);
+    for (size_t i = 0; combiner.body() && i < operands.size(); ++i) {
+      const DType part = combiner.body()->dtypes[i];
+      require(
+          compute_type(dtype(i)) == part, codes::kDTypeMismatch,
+          [&] {
+            return format("operand {} is {}, but the part is combined in {}", i, name(dtype(i)),
+                          name(part));
+          },
+          [&] { return format("insert convert(operand {}, {})", i, name(part)); });
+      require(shape(0) == shape(i), codes::kShapeMismatch,
+              [&] { return format("the shapes of operands 0 and {} differ", i); });
+    }
+    require(0 <= scan.part && scan.part < static_cast<int64_t>(operands.size()),
+            codes::kBadAttribute, [&] {
+              return format("there is no part {}, because the tuples have {}", scan.part,
+                            operands.size());
+            });
+    return type(static_cast<size_t>(scan.part));
   }
 
   TensorType operator()(const DotOp& dot) const {

@@ -192,7 +192,7 @@ void combine(const MonoidInfo& monoid, const HostTensor& x, std::span<const int6
 /// Computes, for each element, the sum or product of its line up to that element.
 template <class Accumulator>
 void accumulate(const ScanOp& op, const HostTensor& x, HostTensor& result) {
-  const bool is_sum = op.monoid == Monoid::Sum;
+  const bool is_sum = op.combiner.is(Monoid::Sum);
   const auto elements = Accumulator::elements(x);
   for_each_line(op, x.shape(), [&](std::span<const int64_t> line) {
     Accumulator total(is_sum ? 0 : 1);
@@ -207,15 +207,62 @@ void accumulate(const ScanOp& op, const HostTensor& x, HostTensor& result) {
 
 /// Scans by max, min, and, or.
 void combine(const ScanOp& op, const HostTensor& x, HostTensor& result) {
-  const MachineFunction row = machine_function(info(op.monoid).combine, x.dtype(), x.dtype());
+  const MonoidInfo& monoid = info(*op.combiner.monoid());
+  const MachineFunction row = machine_function(monoid.combine, x.dtype(), x.dtype());
   for_each_line(op, x.shape(), [&](std::span<const int64_t> line) {
-    uint64_t total = info(op.monoid).identity(x.dtype());
+    uint64_t total = monoid.identity(x.dtype());
     for (const int64_t i : line) {
       const uint64_t next = row(total, x.get_bits(i), 0);
       result.set_bits(i, op.exclusive ? total : next);
       total = next;
     }
   });
+}
+
+/// Scans tuples: the elements at one index along the axis, of all lines at once, are combined with
+/// those before them.
+void scan_tuples(const ScanOp& op, Operands operands, HostTensor& result) {
+  const CombinerBody& body = *op.combiner.body();
+  const AxisLoop loop(operands[0]->shape(), op.axis);
+  const int64_t lines = loop.outer * loop.inner;
+  std::vector<HostTensor> total;
+  for (size_t part = 0; part < body.dtypes.size(); ++part) {
+    total.emplace_back(body.dtypes[part], Dims{lines});
+    for (int64_t i = 0; i < lines; ++i) total[part].set_bits(i, body.identity[part]);
+  }
+  const auto convert_to = [](const HostTensor& x, DType dtype) {
+    const HostTensor* only[] = {&x};
+    return x.dtype() == dtype ? x : evaluate_map(ElementwiseOp::convert, only, dtype);
+  };
+  const auto store = [&](int64_t at) {
+    const HostTensor narrow = convert_to(total[static_cast<size_t>(op.part)], result.dtype());
+    for (int64_t i = 0; i < lines; ++i) result.set_bits(loop.element(i, at), narrow.get_bits(i));
+  };
+  for (int64_t k = 0; k < loop.extent; ++k) {
+    const int64_t at = op.reverse ? loop.extent - 1 - k : k;
+    if (op.exclusive) store(at);
+    std::vector<HostTensor> own;
+    for (size_t part = 0; part < body.dtypes.size(); ++part) {
+      HostTensor line(operands[part]->dtype(), {lines});
+      for (int64_t i = 0; i < lines; ++i)
+        line.set_bits(i, operands[part]->get_bits(loop.element(i, at)));
+      own.push_back(convert_to(line, body.dtypes[part]));
+    }
+    total = op.combiner.combine(
+        total, own,
+        [](ElementwiseOp row, const std::vector<HostTensor>& arguments,
+           std::optional<DType> dtype) {
+          std::vector<const HostTensor*> list;
+          for (const HostTensor& argument : arguments) list.push_back(&argument);
+          return evaluate_map(row, list, *dtype);
+        },
+        [](DType dtype, uint64_t bits) {
+          HostTensor literal(dtype, {});
+          literal.set_bits(0, bits);
+          return literal;
+        });
+    if (!op.exclusive) store(at);
+  }
 }
 
 template <class Accumulator>
@@ -334,7 +381,9 @@ struct Evaluator {
 
   void operator()(const ScanOp& op) {
     const HostTensor& x = *operands[0];
-    if (op.monoid != Monoid::Sum && op.monoid != Monoid::Prod) return combine(op, x, result);
+    if (op.combiner.body()) return scan_tuples(op, operands, result);
+    if (!op.combiner.is(Monoid::Sum) && !op.combiner.is(Monoid::Prod))
+      return combine(op, x, result);
     with_accumulator(x.dtype(), [&]<class Accumulator>(Accumulator*) {
       accumulate<Accumulator>(op, x, result);
     });

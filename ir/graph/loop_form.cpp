@@ -327,10 +327,13 @@ class Builder {
     auto at = d_;
     at[axis] = reduction_symbol(0, form_.domain[axis]);
     form_.reduction.push_back(form_.domain[axis]);
-    form_.monoid = op.monoid;
-    form_.running = {axis, op.reverse, op.exclusive};
-    form_.accumulator = accumulation_type(op.monoid, node_.type.dtype);
-    converted(load(0, std::move(at)), form_.accumulator);
+    form_.monoid = op.combiner.monoid();
+    form_.running = {axis, op.reverse, op.exclusive, op.combiner, {}, static_cast<size_t>(op.part)};
+    form_.accumulator = op.combiner.accumulation(form_.running->part, node_.type.dtype);
+    for (size_t i = 0; i < node_.operands.size(); ++i) {
+      const DType dtype = op.combiner.accumulation(i, operand_type(i).dtype);
+      form_.running->parts.push_back(converted(load(static_cast<uint32_t>(i), at), dtype));
+    }
     return true;
   }
 

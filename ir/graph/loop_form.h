@@ -6,7 +6,8 @@
 // may change within the error bound). In a placed reduction, each term has a place along one axis
 // of the result, which is an index that is read at run time. An element combines only the terms
 // whose place is its own index, always in that order, with an element that existed before. In a
-// scan, each index of one axis of the domain combines only the terms up to its own.
+// scan, each index of one axis of the domain combines only the terms up to its own. The terms of a
+// scan may be tuples, which a body combines (combiner.h).
 #pragma once
 
 #include <cstdint>
@@ -60,13 +61,17 @@ struct RunningAxis {
   size_t axis = 0;         ///< of the domain; the terms of index d are r0 = 0 .. d
   bool reverse = false;    ///< the terms of index d are r0 = d, d + 1, ...
   bool exclusive = false;  ///< r0 = d is left out
+  Combiner combiner;       ///< what combines the terms
+  /// The steps of the body that make the parts of a term, if it is a tuple.
+  std::vector<uint32_t> parts = {};
+  size_t part = 0;  ///< of the combined terms: the one that is the result
 };
 
 struct LoopForm {
   std::vector<Expr> domain;     ///< extents of d0, d1, ...: the result's shape
-  std::vector<Expr> reduction;  ///< extents of r0, r1, ...; empty without a monoid
+  std::vector<Expr> reduction;  ///< extents of r0, r1, ...; empty if nothing is combined
   std::vector<BodyStep> body;
-  std::optional<Monoid> monoid;
+  std::optional<Monoid> monoid;  ///< also of a scan, if one combines its terms
   /// For an arg-reduction, whose result is the first r0 with the greatest (true) or least body.
   std::optional<bool> arg_max;
   std::optional<Placement> placement;  ///< of a placed reduction
@@ -79,7 +84,8 @@ struct LoopForm {
   bool is_dot = false;  ///< a contraction: the body ends in the product of its two factors
 
   bool reduces() const {
-    return monoid.has_value() || arg_max.has_value() || placement.has_value();
+    return monoid.has_value() || arg_max.has_value() || placement.has_value() ||
+           running.has_value();
   }
   /// The number of times that the body is computed, at the largest extents.
   double largest_elements() const {

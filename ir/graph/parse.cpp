@@ -229,7 +229,7 @@ class GraphParser {
       return ConstantOp{};
     }
     if (name == "reduce") return ReduceOp{expect_monoid(), {}};
-    if (name == "scan") return ScanOp{expect_monoid()};
+    if (name == "scan") return ScanOp{parse_combiner(scanner_)};
     if (const auto kind = parse_collective(name)) {
       CollectiveOp op{.kind = *kind};
       if (reduces(*kind)) op.monoid = expect_monoid();
@@ -307,7 +307,8 @@ class GraphParser {
       void operator()(ScanOp& op) {
         p.attributes({{"axis", p.integer(op.axis)},
                       {"reverse", p.flag(op.reverse), true},
-                      {"exclusive", p.flag(op.exclusive), true}});
+                      {"exclusive", p.flag(op.exclusive), true},
+                      {"part", p.integer(op.part), true}});
       }
       void operator()(DotOp& op) {
         p.attributes({{"batch", p.pairs(op.batch_left, op.batch_right), true},

@@ -208,6 +208,25 @@ UncertainSum any_dot(const DotSide& x, size_t first_x, const DotSide& y, size_t 
   return sum;
 }
 
+// Permits also what `other` permits.
+void widen(Value& value, const Value& other) {
+  for (size_t i = 0; i < value.elements.size(); ++i) {
+    Uncertain& x = value.elements[i];
+    const Uncertain& y = other.elements[i];
+    const bool same =
+        x.known && y.known && (x.bits == y.bits || (std::isnan(x.value) && std::isnan(y.value)));
+    if (same) continue;
+    if (!is_floating(value.dtype)) {
+      forget(x, value.dtype);
+      continue;
+    }
+    const bool bounded = std::isfinite(x.low) && std::isfinite(x.high) && std::isfinite(y.low) &&
+                         std::isfinite(y.high);
+    x = bounded ? Uncertain::between(x.value, std::min(x.low, y.low), std::max(x.high, y.high))
+                : Uncertain::anything(x.value);
+  }
+}
+
 class ReferenceEvaluator {
  public:
   ReferenceEvaluator(const Node& node, Operands operands, const Sizes& sizes, Leeway leeway)
@@ -309,8 +328,9 @@ class ReferenceEvaluator {
   }
 
   void operator()(const ScanOp& op) {
+    if (op.combiner.body()) return scan_tuples(op);
     const Value& x = *operands_[0];
-    const bool is_sum = op.monoid == Monoid::Sum, is_prod = op.monoid == Monoid::Prod;
+    const bool is_sum = op.combiner.is(Monoid::Sum), is_prod = op.combiner.is(Monoid::Prod);
     if ((is_sum || is_prod) && !is_floating(x.dtype)) {
       guess();
       run(
@@ -330,7 +350,7 @@ class ReferenceEvaluator {
           op, x, UncertainProduct(),
           [](UncertainProduct& product, const Uncertain& e) { product.multiply(e); }, finish);
     } else {
-      const MonoidInfo& monoid = info(op.monoid);
+      const MonoidInfo& monoid = info(*op.combiner.monoid());
       const UncertainRow row(monoid.combine, x.dtype, x.dtype, relaxed_);
       run(
           op, x, Uncertain::exactly(x.dtype, monoid.identity(x.dtype)),
@@ -460,6 +480,75 @@ class ReferenceEvaluator {
     }
   }
 
+  /// Scans tuples, all lines at once. Implementations combine in any order, so each row may be off
+  /// by 4 ulp. They also may or may not combine the first element with the identity.
+  void scan_tuples(const ScanOp& op) {
+    const CombinerBody& body = *op.combiner.body();
+    const AxisLoop loop(operands_[0]->shape, op.axis);
+    const auto lines = static_cast<size_t>(loop.outer * loop.inner);
+    const auto rows = [](ElementwiseOp row, const std::vector<Value>& arguments,
+                         std::optional<DType> dtype) {
+      std::vector<const Value*> list;
+      for (const Value& argument : arguments) list.push_back(&argument);
+      return evaluate_rows(row, list, *dtype, {.relaxed = true});
+    };
+    const auto converted = [&](Value x, DType to) {
+      return x.dtype == to ? x : rows(ElementwiseOp::convert, {std::move(x)}, to);
+    };
+    std::vector<Value> total;
+    for (size_t part = 0; part < body.dtypes.size(); ++part)
+      total.push_back({body.dtypes[part],
+                       {loop.outer * loop.inner},
+                       std::vector<Uncertain>(
+                           lines, Uncertain::exactly(body.dtypes[part], body.identity[part]))});
+    const auto store = [&](int64_t at) {
+      const Value narrow = converted(total[static_cast<size_t>(op.part)], result_.dtype);
+      for (size_t i = 0; i < lines; ++i)
+        result_.elements[static_cast<size_t>(loop.element(static_cast<int64_t>(i), at))] =
+            narrow.elements[i];
+    };
+    for (int64_t k = 0; k < loop.extent; ++k) {
+      const int64_t at = op.reverse ? loop.extent - 1 - k : k;
+      if (op.exclusive) store(at);
+      std::vector<Value> own;
+      for (size_t part = 0; part < body.dtypes.size(); ++part) {
+        Value line{operands_[part]->dtype, {loop.outer * loop.inner}, {}};
+        for (size_t i = 0; i < lines; ++i)
+          line.elements.push_back(
+              operands_[part]
+                  ->elements[static_cast<size_t>(loop.element(static_cast<int64_t>(i), at))]);
+        own.push_back(converted(std::move(line), body.dtypes[part]));
+      }
+      const std::vector<Value> before = total;
+      total = op.combiner.combine(total, own, rows, [](DType dtype, uint64_t bits) {
+        return Value{dtype, {}, {Uncertain::exactly(dtype, bits)}};
+      });
+      for (size_t part = 0; part < total.size(); ++part) {
+        const DType dtype = total[part].dtype;
+        if (k == 0) widen(total[part], own[part]);
+        for (size_t i = 0; is_floating(dtype) && i < lines; ++i)
+          regroup(total[part].elements[i], before[part].elements[i], own[part].elements[i], dtype);
+      }
+      if (!op.exclusive) store(at);
+    }
+  }
+
+  /// What other groupings of tuples permit for a total, which is made of the total before and an
+  /// element. The parts of their groups are as large as these. Whether an infinity meets a factor
+  /// that is 0 depends on the grouping, and so does the sign of zero, which identities change.
+  static void regroup(Uncertain& total, const Uncertain& before, const Uncertain& own,
+                      DType dtype) {
+    if (!std::isfinite(total.value) || total.is_anything()) return forget(total, dtype);
+    if (total.value == 0 && total.known) total = Uncertain::between(0, 0, 0);
+    if (total.known) return;
+    const double largest =
+        std::max({std::abs(total.value), std::abs(before.value), std::abs(own.value)});
+    const double error = std::isfinite(largest) ? 4 * ulp(dtype, largest) : kInfinity;
+    if (error == kInfinity) return forget(total, dtype);
+    if (largest == 0) return;
+    total = Uncertain::between(total.value, total.low - error, total.high + error);
+  }
+
   /// Scans x. The total begins as `first`; `add` adds an element to it, and `finish` makes a result
   /// of it.
   template <class Total, class Add, class Finish>
@@ -546,21 +635,6 @@ struct Alternatives {
     return found == by_sum.end() ? std::span<const NodeId>() : found->second;
   }
 };
-
-// Permits also what `other` permits.
-void widen(Value& value, const Value& other) {
-  for (size_t i = 0; i < value.elements.size(); ++i) {
-    Uncertain& x = value.elements[i];
-    const Uncertain& y = other.elements[i];
-    const bool same =
-        x.known && y.known && (x.bits == y.bits || (std::isnan(x.value) && std::isnan(y.value)));
-    if (same) continue;
-    const bool bounded = std::isfinite(x.low) && std::isfinite(x.high) && std::isfinite(y.low) &&
-                         std::isfinite(y.high);
-    x = bounded ? Uncertain::between(x.value, std::min(x.low, y.low), std::max(x.high, y.high))
-                : Uncertain::anything(x.value);
-  }
-}
 
 }  // namespace
 

@@ -60,8 +60,9 @@ struct AttributeText {
   std::string operator()(const ReduceOp& op) const { return "axes: " + list_text(op.axes); }
   std::string operator()(const ArgReduceOp& op) const { return format("axis: {}", op.axis); }
   std::string operator()(const ScanOp& op) const {
-    return format("axis: {}{}{}", op.axis, op.reverse ? ", reverse: true" : "",
-                  op.exclusive ? ", exclusive: true" : "");
+    return format("axis: {}{}{}{}", op.axis, op.reverse ? ", reverse: true" : "",
+                  op.exclusive ? ", exclusive: true" : "",
+                  op.part > 0 ? format(", part: {}", op.part) : "");
   }
   std::string operator()(const DotOp& op) const {
     std::string text;
@@ -156,7 +157,7 @@ std::string GraphPrinter::node(NodeId id) const {
   } else {
     text += format(" = {}", op_name(node.op));
     if (const auto* reduce = node.as<ReduceOp>()) text += format(" {}", name(reduce->monoid));
-    if (const auto* scan = node.as<ScanOp>()) text += format(" {}", name(scan->monoid));
+    if (const auto* scan = node.as<ScanOp>()) text += " " + scan->combiner.to_string();
     if (const auto* op = node.as<CollectiveOp>(); op && reduces(op->kind))
       text += format(" {}", name(op->monoid));
     if (const auto* constant = node.as<ConstantOp>()) text += " " + constant_text(*constant->value);

@@ -73,9 +73,15 @@ void TileLayouts::infer(const Statement& s) {
   if (const auto* row = s.as<RowOp>()) {
     infer_row(*row, s);
   } else if (const auto* fold = s.as<FoldOp>()) {
-    set(result, folded(*fold));
+    set(result, folded(of(fold->operand), fold->axes));
   } else if (const auto* scan = s.as<TileScanOp>()) {
-    set(result, of(scan->operand));
+    const size_t parts = scan->operands.size();
+    for (size_t i = 0; i < parts; ++i) {
+      expect_same_threads(of(scan->operands[0]), of(scan->operands[i]), s);
+      set(s.results[i], of(scan->operands[i]));
+    }
+    for (size_t i = parts; i < s.results.size(); ++i)
+      set(s.results[i], folded(of(scan->operands[i - parts]), {scan->axis}));
   } else if (const auto* dot = s.as<TileDotOp>()) {
     set(result, of(dot->c));
   } else if (const auto* start = s.as<StartDotOp>()) {
@@ -143,9 +149,8 @@ void TileLayouts::infer_row(const RowOp& op, const Statement& s) {
   set(s.results[0], std::move(out));
 }
 
-Layout TileLayouts::folded(const FoldOp& op) const {
-  Layout out = of(op.operand);
-  for (const int64_t axis : op.axes) out.axes[static_cast<size_t>(axis)].clear();
+Layout TileLayouts::folded(Layout out, const std::vector<int64_t>& axes) {
+  for (const int64_t axis : axes) out.axes[static_cast<size_t>(axis)].clear();
   renumber_registers(out);
   return out;
 }

@@ -27,7 +27,7 @@ class TileLayouts {
   void infer_loop(const ForOp& op, const Statement& s);
   void infer_branch(const IfOp& op, const Statement& s);
   Layout written(const Statement& s);
-  Layout folded(const FoldOp& op) const;
+  static Layout folded(Layout layout, const std::vector<int64_t>& axes);
   Layout sliced(const Layout& from, const ValueType& to, const Statement& s);
   void expect(bool holds, const Statement& s, const std::string& message) const;
   void expect_same_threads(const Layout& a, const Layout& b, const Statement& s);

@@ -51,7 +51,7 @@ class TileChecker : public CodeChecker {
     if (const auto* fold = s.as<ArgFoldOp>()) {
       check_arg_fold(*fold);
     } else if (const auto* scan = s.as<TileScanOp>()) {
-      if (axis_of(scan->axis, type_of(scan->operand))) expect_type(type_of(scan->operand));
+      check_scan(*scan);
     } else if (const auto* dot = s.as<TileDotOp>()) {
       check_dot(*dot);
     } else if (const auto* ticket = s.as<TicketOp>()) {
@@ -112,6 +112,35 @@ class TileChecker : public CodeChecker {
            "T7",
            "an arg-reduction has two results, the values and the indices, with extent 1 along the "
            "axis");
+  }
+
+  void check_scan(const TileScanOp& op) {
+    const Combiner& combiner = op.combiner;
+    expect(op.operands.size() == combiner.parts(), "T7",
+           fmt::format("the combiner takes {} parts, but {} are given", combiner.parts(),
+                       op.operands.size()));
+    if (op.operands.size() != combiner.parts()) return;
+    std::vector<ValueType> types;
+    for (const ValueOperand& operand : op.operands) {
+      if (!axis_of(op.axis, type_of(operand))) return;
+      types.push_back(type_of(operand));
+      expect(types.back().extents == types[0].extents, "T7",
+             "the parts of a scan must have the same extents");
+      expect(!combiner.body() || types.back().dtype == combiner.body()->dtypes[types.size() - 1],
+             "T7", "a part does not have the dtype in which it is combined");
+    }
+    for (size_t i = 0; op.totals && i < combiner.parts(); ++i) {
+      types.push_back(types[i]);
+      types.back().extents[static_cast<size_t>(op.axis)] = 1;
+    }
+    const auto& results = statement_->results;
+    bool same = results.size() == types.size();
+    for (size_t i = 0; same && i < types.size(); ++i) same = result_type(i) == types[i];
+    expect(same, "T7",
+           op.totals
+               ? "a scan with totals has two results for each part: one with the part's type, "
+                 "and then one with extent 1 along the axis"
+               : "a scan has one result for each part, which has its type");
   }
 
   ValueType side(const ValueOperand& operand, MemoryId buffer) {

@@ -292,7 +292,8 @@ void GgufFile::State::place_tensors(uint64_t begin, uint64_t alignment,
       fail(codes::kGgufFile,
            fmt::format("{} is truncated: {} is {}[{}], and the file ends before it does", path,
                        quote(name), tensor.type, fmt::join(tensor.shape, ", ")));
-    tensor.bytes = bytes.subspan(begin + offsets[i], size);
+    // A tensor without elements may begin behind a file that ends with its header.
+    tensor.bytes = bytes.subspan(std::min<uint64_t>(begin + offsets[i], bytes.size()), size);
     end = offsets[i] + size;
     expected = rounded_up(end, alignment);
   }

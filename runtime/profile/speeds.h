@@ -11,9 +11,10 @@ struct Speeds {
   double flops_per_second = 0;       ///< of f32; a multiply-add is two
 };
 
-/// Measures the speeds in about a tenth of a second. The arithmetic of GPUs is not measured, but
-/// comes from their data sheets. If nothing can be measured (on a GPU with less than half a GiB of
-/// free memory, on simulators and on the interpreter), the figures are those of the target.
+/// Measures the speeds in about a tenth of a second, whatever the size of the caches. The
+/// arithmetic of GPUs is not measured, but comes from their data sheets. If nothing can be measured
+/// (on a GPU with less than half a GiB of free memory, on simulators and on the interpreter), the
+/// figures are those of the target.
 Speeds measure_speeds(const Device& device);
 
 /// The least time in seconds in which the device reads and writes this many bytes repeatedly. It is

@@ -188,10 +188,8 @@ TEST(Reductions, EveryMonoidDTypeAndAxes) {
   }
 }
 
-constexpr ScanOp kWays[] = {{.monoid = Monoid::Sum},
-                            {.monoid = Monoid::Sum, .reverse = true},
-                            {.monoid = Monoid::Sum, .exclusive = true},
-                            {.monoid = Monoid::Sum, .reverse = true, .exclusive = true}};
+const ScanOp kWays[] = {
+    {}, {.reverse = true}, {.exclusive = true}, {.reverse = true, .exclusive = true}};
 
 /// On a device; empty: the one that tests run on.
 class Scans : public ::testing::TestWithParam<const char*> {
@@ -220,7 +218,7 @@ TEST_P(Scans, EveryMonoidDTypeAndAxis) {
                                                                               {{2, 5000}, 1},
                                                                               {{3000, 3}, 0}})
         for (ScanOp op : kWays) {
-          op.monoid = monoid;
+          op.combiner = monoid;
           op.axis = axis;
           cases.output(build::scan(cases.graph(), op, cases.input(dtype, shape)));
         }
@@ -241,7 +239,7 @@ TEST_P(Scans, SpecialValues) {
     for (const Monoid monoid : {Monoid::Sum, Monoid::Prod, Monoid::Max, Monoid::Min})
       for (ScanOp op : kWays)
         for (const int64_t axis : {0, 1}) {
-          op.monoid = monoid;
+          op.combiner = monoid;
           op.axis = axis;
           outputs.push_back({build::scan(graph, op, x), fmt::format("y{}", outputs.size()), {}});
         }
@@ -265,10 +263,10 @@ TEST_P(Scans, WithWhatStandsAroundThem) {
     const NodeId w = build::input(graph, "w", {DType::F32, {70}});
     const NodeId scaled =
         build::map(graph, ElementwiseOp::mul, {x, build::broadcast_to(graph, w, shape)});
-    const NodeId sums = build::scan(graph, {Monoid::Sum, axis}, scaled);
-    const NodeId peaks = build::scan(graph, {Monoid::Max, axis}, sums);
+    const NodeId sums = build::scan(graph, ScanOp{Monoid::Sum, axis}, scaled);
+    const NodeId peaks = build::scan(graph, ScanOp{Monoid::Max, axis}, sums);
     const NodeId below = build::map(graph, ElementwiseOp::sub, {peaks, sums});
-    const NodeId back = build::scan(graph, {Monoid::Sum, axis, true}, below);
+    const NodeId back = build::scan(graph, ScanOp{Monoid::Sum, axis, true}, below);
     const NodeId total = build::reduce(graph, Monoid::Sum, below, {axis});
     graph.set_outputs({{below, "below", {}},
                        {build::convert(graph, sums, DType::BF16), "rounded", {}},
@@ -308,7 +306,7 @@ TEST_P(Scans, LongLines) {
       for (const auto& [shape, axis] :
            std::vector<std::pair<Shape, int64_t>>{{{70'001}, 0}, {{2, 65'536}, 1}, {{9'000, 6}, 0}})
         for (ScanOp op : kWays) {
-          op.monoid = monoid;
+          op.combiner = monoid;
           op.axis = axis;
           const NodeId x =
               build::map(cases.graph(), ElementwiseOp::neg, {cases.input(dtype, shape)});
@@ -317,6 +315,152 @@ TEST_P(Scans, LongLines) {
         }
       EXPECT_TRUE(cases.agree(8, device())) << name(monoid) << " on " << name(dtype);
     }
+}
+
+/// Combiners of tuples: first-order recurrences, the greatest and its index, sums of exponentials,
+/// the mean with the squared distances from it, and products of 2 by 2 matrices, which do not
+/// commute.
+struct Tuples {
+  const char* name;
+  std::vector<DType> parts;
+  const char* combiner;
+};
+const std::vector<Tuples> kTuples = {
+    {"recurrence",
+     {DType::F32, DType::F32},
+     "from (f32 1, f32 0) by (mul(x0, y0), fma(x1, y0, y1))"},
+    {"halves", {DType::BF16, DType::F16}, "from (f32 1, f32 0) by (mul(x0, y0), fma(x1, y0, y1))"},
+    {"doubles", {DType::F64, DType::F64}, "from (f64 1, f64 0) by (mul(x0, y0), fma(x1, y0, y1))"},
+    {"integers",
+     {DType::I64, DType::I64},
+     "from (i64 1, i64 0) by (mul(x0, y0), add(mul(x1, y0), y1))"},
+    {"greatest",
+     {DType::F32, DType::I32},
+     "from (f32 -inf, i32 0) by let e0 = gt(y0, x0), (select(e0, y0, x0), select(e0, y1, x1))"},
+    {"flags",
+     {DType::Bool, DType::F32},
+     "from (bool false, f32 0) by (logical_or(x0, y0), select(y0, y1, add(x1, y1)))"},
+    {"logsumexp",
+     {DType::F32},
+     "from (f32 -inf) by (select(eq(x0, y0), add(x0, f32 0.6931472), "
+     "add(max(x0, y0), log1p(exp(sub(min(x0, y0), max(x0, y0)))))))"},
+    {"moments",
+     {DType::F32, DType::F32, DType::F32},
+     "from (f32 0, f32 0, f32 0) by let e0 = add(x0, y0), let e1 = sub(y1, x1), "
+     "let e2 = div(y0, max(e0, f32 1)), "
+     "(e0, fma(e1, e2, x1), add(add(x2, y2), mul(mul(e1, e1), mul(x0, e2))))"},
+    {"matrices",
+     {DType::F32, DType::F32, DType::F32, DType::F32},
+     "from (f32 1, f32 0, f32 0, f32 1) by "
+     "(fma(x0, y0, mul(x1, y2)), fma(x0, y1, mul(x1, y3)), "
+     "fma(x2, y0, mul(x3, y2)), fma(x2, y1, mul(x3, y3)))"},
+};
+
+Combiner combiner_of(const Tuples& tuples) {
+  Scanner scanner(tuples.combiner, "combiner");
+  return parse_combiner(scanner);
+}
+
+/// Numbers from -0.75 to 0.75, small integers and flags, so that nothing overflows.
+HostTensor small_numbers(DType dtype, const std::vector<int64_t>& shape, uint64_t seed) {
+  HostTensor out(dtype, shape);
+  uint64_t state = seed * 0x9e3779b97f4a7c15 + 1;
+  for (int64_t i = 0; i < out.numel(); ++i) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    const auto draw = static_cast<int64_t>(state >> 40);
+    if (dtype == DType::Bool)
+      out.set_bits(i, draw % 5 == 0);
+    else if (is_floating(dtype))
+      out.set_double(i, static_cast<double>(draw % 1001 - 500) / 667);
+    else
+      out.set_int(i, draw % 5 - 2);
+  }
+  return out;
+}
+
+/// Values for a part of these tuples. Moments are those of single numbers: a count of 1, and no
+/// distance from the mean.
+HostTensor values_of(const Tuples& tuples, size_t part, const std::vector<int64_t>& shape) {
+  HostTensor out = small_numbers(tuples.parts[part], shape, part + 1);
+  if (std::string_view(tuples.name) == "moments" && part != 1)
+    for (int64_t i = 0; i < out.numel(); ++i) out.set_double(i, part == 0 ? 1 : 0);
+  return out;
+}
+
+::testing::AssertionResult scans_agree(const Tuples& tuples, const Shape& shape, int64_t axis,
+                                       const Device& device, const std::vector<int64_t>& extents) {
+  Graph graph("tuples");
+  std::vector<NodeId> parts;
+  std::vector<HostTensor> inputs;
+  for (size_t i = 0; i < tuples.parts.size(); ++i) {
+    parts.push_back(build::input(graph, fmt::format("x{}", i), {tuples.parts[i], shape}));
+    inputs.push_back(values_of(tuples, i, extents));
+  }
+  std::vector<GraphOutput> outputs;
+  for (ScanOp op : kWays)
+    for (size_t i = 0; i < parts.size(); ++i) {
+      op.combiner = combiner_of(tuples);
+      op.axis = axis;
+      op.part = static_cast<int64_t>(i);
+      outputs.push_back({build::scan(graph, op, parts), fmt::format("y{}", outputs.size()), {}});
+    }
+  graph.set_outputs(outputs);
+  return testing::agrees(graph, inputs, device);
+}
+
+TEST_P(Scans, OfTuples) {
+  for (const Tuples& tuples : kTuples)
+    for (const auto& [shape, axis] :
+         std::vector<std::pair<std::vector<int64_t>, int64_t>>{{{0}, 0},
+                                                               {{1}, 0},
+                                                               {{5, 0}, 1},
+                                                               {{0, 5}, 1},
+                                                               {{100}, 0},
+                                                               {{65, 33}, 1},
+                                                               {{65, 33}, 0},
+                                                               {{9, 10, 11}, 1},
+                                                               {{3, 1, 7}, 1},
+                                                               {{2, 1500}, 1},
+                                                               {{600, 3}, 0}})
+      EXPECT_TRUE(scans_agree(tuples, Shape::of(shape), axis, device(), shape))
+          << tuples.name << " of " << Shape::of(shape).to_string() << " along " << axis;
+}
+
+TEST_P(Scans, OfTuplesAlongSymbolicExtents) {
+  const auto n = Expr::symbol("n", {0, 4096}), m = Expr::symbol("m", {1, 64});
+  for (const Tuples& tuples : kTuples)
+    for (const int64_t axis : {0, 1})
+      for (const auto& extents :
+           std::vector<std::vector<int64_t>>{{1, 0}, {1, 1}, {3, 1}, {64, 33}, {5, 700}})
+        EXPECT_TRUE(scans_agree(tuples, {m, n}, axis, device(), extents))
+            << tuples.name << " of " << extents[0] << " x " << extents[1] << " along " << axis;
+}
+
+// One scan with few lines: a GPU cuts them into chunks. The parts are computed before the scan, and
+// its result is used after it.
+TEST_P(Scans, OfTuplesAlongLongLines) {
+  for (const Tuples& tuples : kTuples)
+    for (const auto& [extents, axis] : std::vector<std::pair<std::vector<int64_t>, int64_t>>{
+             {{9'001}, 0}, {{2, 8'192}, 1}, {{4'000, 6}, 0}})
+      for (ScanOp op : kWays) {
+        Graph graph("long");
+        std::vector<NodeId> parts;
+        std::vector<HostTensor> inputs;
+        for (size_t i = 0; i < tuples.parts.size(); ++i) {
+          const NodeId x =
+              build::input(graph, fmt::format("x{}", i), {tuples.parts[i], Shape::of(extents)});
+          const bool number = tuples.parts[i] != DType::Bool && i + 1 == tuples.parts.size();
+          parts.push_back(number ? build::map(graph, ElementwiseOp::neg, {x}) : x);
+          inputs.push_back(values_of(tuples, i, extents));
+        }
+        op.combiner = combiner_of(tuples);
+        op.axis = axis;
+        op.part = static_cast<int64_t>(parts.size()) - 1;
+        const NodeId y = build::scan(graph, op, parts);
+        graph.set_outputs({{build::map(graph, ElementwiseOp::neg, {y}), "y", {}}});
+        EXPECT_TRUE(testing::agrees(graph, inputs, device()))
+            << tuples.name << " of " << Shape::of(extents).to_string() << " along " << axis;
+      }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, Scans, ::testing::Values("", "sim:cpu", "sim:sm_90"),

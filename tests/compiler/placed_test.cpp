@@ -278,6 +278,29 @@ TEST(Placed, InPlace) {
   }
 }
 
+// A constant that replaces an input, and that a scatter reads, has one memory: a kernel that writes
+// it must not write to the program's constants, nor read them in place of the input.
+TEST(Placed, AConstantInPlaceOfAnInput) {
+  const Graph graph = parse(R"(graph @main(%x: f32[], %y: f32[1], %i: i64[]) {
+  %a = exp %x : f32[]
+  %c = constant 0 : f32[]
+  %t = scatter_add %y, %i, %c {axis: 0} : f32[1]
+  return %a, %c updates %x, %t
+})");
+  std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 5);
+  inputs[2].set_int(0, 0);
+  for (const bool by_cost : {true, false})
+    for (const Device& device : {Device("cpu"), Device("sim:cpu"), Device("sim:sm_90")}) {
+      const auto program = testing::compile_for(device, graph, {.by_cost = by_cost});
+      for (const Launch& launch : program->launches) {
+        if (!launch.is_kernel()) continue;
+        const Slot& written = program->slots[launch.buffers.back()];
+        EXPECT_NE(written.kind, Slot::Kind::Constant) << launch.name;
+      }
+      EXPECT_TRUE(testing::agrees(graph, inputs, device, {.by_cost = by_cost})) << device.name();
+    }
+}
+
 // What is put in place is, whatever its type; how much lies there does not matter.
 TEST(Placed, SetsInPlace) {
   for (const char* dtype : {"f32", "bf16", "i8", "bool", "f64"})

@@ -342,6 +342,75 @@ TEST_F(BuilderTest, RunningValues) {
   expect_near(run([](Tensor t) { return cummin(t, 0, {.reverse = true}); }), {1, 2, 3, 4, 5, 9}, 0);
 }
 
+TEST_F(BuilderTest, ScansOfTuples) {
+  using Parts = std::vector<Tensor>;
+  const Array a = Array::from(Doubles{0.5, -0.25, 2, 1, 0, 3}, {2, 3});
+  const Array b = Array::from(Doubles{1, 2, -3, 2, 1, 4}, {2, 3});
+  const auto run = [&](auto function) { return jit(function)(a, b); };
+  expect_near(run([](Tensor x, Tensor y) { return recurrence(x, y); }), {1, 1.75, 0.5, 2, 1, 7},
+              1e-15);
+  expect_near(run([](Tensor x, Tensor y) { return recurrence(x, y, 0); }), {1, 2, -3, 3, 1, -5},
+              1e-15);
+  const auto combine = [](const Parts& x, const Parts& y) -> Parts {
+    return {x[0] * y[0], x[1] * y[0] + y[1]};
+  };
+  expect_near(run([=](Tensor x, Tensor y) {
+                return scan(combine, {x, y}, {1, 0}, 1, {.exclusive = true})[1];
+              }),
+              {0, 1, 1.75, 0, 2, 1}, 1e-15);
+  expect_near(run([=](Tensor x, Tensor y) {
+                return scan(combine, {x, y}, {1, 0}, 1)[0];
+              }),
+              {0.5, -0.125, -0.25, 1, 0, 0}, 1e-15);
+  const auto rejected = [&](auto function, const std::string& part) {
+    try {
+      run(function);
+      ADD_FAILURE() << "no error with " << part;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::InvalidArgument);
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  const auto first = [](const Parts& x, const Parts&) -> Parts { return x; };
+  rejected(
+      [=](Tensor x, Tensor y) {
+        return scan(first, {x, y}, {1}, 1)[0];
+      },
+      "2 parts and an identity of 1 numbers");
+  rejected(
+      [=](Tensor x, Tensor y) {
+        return scan(first, {x, sum(y, 0)}, {1, 0}, 0)[0];
+      },
+      "the shapes of operands 0 and 1 differ");
+  rejected([=](Tensor x, Tensor) { return scan(first, {x}, {0}, 2)[0]; }, "axis 2");
+  rejected(
+      [](Tensor x, Tensor y) {
+        const auto captures = [=](const Parts& l, const Parts&) -> Parts { return {l[0] + y}; };
+        return scan(captures, {x}, {0})[0];
+      },
+      "belong to two functions");
+  rejected(
+      [](Tensor x, Tensor) {
+        const auto two = [](const Parts& l, const Parts& r) -> Parts { return {l[0], r[0]}; };
+        return scan(two, {x}, {0})[0];
+      },
+      "returns 2 tensors for tuples of 1");
+  rejected(
+      [](Tensor x, Tensor) {
+        const auto casts = [](const Parts& l, const Parts&) -> Parts {
+          return {cast(cast(l[0], i32), f64)};
+        };
+        return scan(casts, {x}, {0})[0];
+      },
+      "`combine` uses convert");
+  rejected(
+      [](Tensor x, Tensor) {
+        const auto flags = [](const Parts& l, const Parts& r) -> Parts { return {l[0] < r[0]}; };
+        return scan(flags, {x}, {0})[0];
+      },
+      "part 0 is f64, but `combine` returns bool");
+}
+
 TEST_F(BuilderTest, Reductions) {
   const Array x = Array::from(Doubles{1, 2, 3, 4, 5, 9}, {2, 3});
   const auto run = [&](auto function) { return jit(function)(x); };

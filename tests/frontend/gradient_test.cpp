@@ -360,6 +360,74 @@ TEST_F(Gradients, Scans) {
       }
 }
 
+TEST_F(Gradients, ScansOfTuples) {
+  using Parts = std::vector<Tensor>;
+  const auto logsum = [](const Parts& x, const Parts& y) -> Parts {
+    const Tensor most = maximum(x[0], y[0]), least = minimum(x[0], y[0]);
+    return {where(x[0] == y[0], x[0] + std::log(2.0), most + log1p(exp(least - most)))};
+  };
+  // Pairs of which both parts contribute to later ones, so that their gradient has four products.
+  const auto rotation = [](const Parts& x, const Parts& y) -> Parts {
+    return {x[0] * y[0] - x[1] * y[1], x[0] * y[1] + x[1] * y[0]};
+  };
+  for (const Longs& shape : {Longs{5}, Longs{1}, Longs{0}, Longs{3, 4}})
+    for (int64_t axis = 0; axis < std::ssize(shape); ++axis)
+      for (const Running how :
+           {Running{}, Running{true, false}, Running{false, true}, Running{true, true}}) {
+        SCOPED_TRACE(axis);
+        check([=](auto x) { return recurrence(x[0], x[1], axis, how); },
+              {random(shape), random(shape)}, 2e-6);
+        check([=](auto x) { return recurrence(x[0], x[0], axis, how); }, {random(shape)}, 2e-6);
+        const auto finite = [](const Tensor& y) { return clamp(y, -100.0, 100.0); };
+        check([=](auto x) { return finite(scan(logsum, {x[0]}, {-HUGE_VAL}, axis, how)[0]); },
+              {random(shape)}, 2e-6);
+        check(
+            [=](auto x) {
+              const Parts y = scan(rotation, {x[0], x[1]}, {1, 0}, axis, how);
+              return y[0] * 2 + y[1] * x[1];
+            },
+            {random(shape), random(shape)}, 2e-6);
+      }
+}
+
+// The values are those of jax.grad of a sum of jax.lax.associative_scan with these weights.
+TEST_F(Gradients, RecurrencesAreThoseOfJax) {
+  const Array a = Array::from(Doubles{0.5, -0.25, 2, 0.125, -1}, {1, 5});
+  const Array b = Array::from(Doubles{1, 2, -3, 4, 8}, {1, 5});
+  const Array w = Array::from(Doubles{1, -2, 3, 0.5, 2}, {1, 5});
+  const auto loss = [](Tensor x, Tensor y, Tensor z) { return sum(recurrence(x, y, 1) * z); };
+  const auto [of_a, of_b] = jit(grad<0, 1>(loss))(a, b, w);
+  EXPECT_EQ(to_doubles(of_a), (Doubles{0, 3.625, 4.921875, -0.75, 8.125}));
+  EXPECT_EQ(to_doubles(of_b), (Doubles{0.09375, 3.625, 2.8125, -1.5, 2}));
+}
+
+TEST_F(Gradients, ScansOfTuplesOfManyParts) {
+  using Parts = std::vector<Tensor>;
+  const auto matrices = [](const Parts& x, const Parts& y) -> Parts {
+    return {x[0] * y[0] + x[1] * y[2], x[0] * y[1] + x[1] * y[3], x[2] * y[0] + x[3] * y[2],
+            x[2] * y[1] + x[3] * y[3]};
+  };
+  // The gradient of one entry needs those of its row: two by two, and the vector.
+  check(
+      [=](auto x) {
+        return scan(matrices, {x[0], x[1], x[2], x[3]}, {1, 0, 0, 1}, 0)[0];
+      },
+      {random({4}), random({4}), random({4}), random({4})}, 2e-6);
+  const auto all = [](const Parts& x, const Parts& y) -> Parts {
+    Tensor total = x[0] * y[0];
+    for (size_t i = 1; i < x.size(); ++i) total = total + x[i] * y[i];
+    return Parts(x.size(), total);
+  };
+  try {
+    jit(grad([=](Tensor t) {
+      return sum(scan(all, {t, t, t, t}, {1, 0, 0, 0}, 0)[0]);
+    }))(Array::from(Doubles{1, 2}, {2}));
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("at most 16"), std::string::npos) << error.what();
+  }
+}
+
 TEST_F(Gradients, ScansOfProductsHoldAtZeros) {
   const auto of = [](const Doubles& x, Running how) {
     const auto shape = Longs{std::ssize(x)};

@@ -69,6 +69,7 @@ class CascadeMaker : Maker {
     n_ = random_.one_in(4) ? random_.within(1, 4) : length(gradients);
     m_ = random_.one_in(3) ? n_ : length(gradients);
     if (random_.one_in(16)) m_ = random_.within(0, 1);
+    if (!gradients && random_.one_in(8)) m_ = random_.within(280, 600);  // walks of several turns
     width_ = random_.pick({16, 32, 64, 64, 80, 96, 128, 256});
     value_width_ = random_.one_in(3) ? random_.pick({16, 48, 64, 128}) : width_;
     if (gradients) width_ = std::min<int64_t>(width_, 64), value_width_ = width_;
@@ -161,8 +162,19 @@ class CascadeMaker : Maker {
         axes = {0, 4};
         break;
       case 5: {  // documents
-        const NodeId of_rows = input("rows", DType::I32, {batch_, n_});
-        const NodeId of_columns = input("columns", DType::I32, {batch_, m_});
+        NodeId of_rows = input("rows", DType::I32, {batch_, n_});
+        NodeId of_columns = input("columns", DType::I32, {batch_, m_});
+        if (random_.one_in(2)) {  // one after the other, of about as many rows
+          const NodeId length = number(DType::I32, double(random_.within(8, 150)));
+          const auto packed = [&](NodeId of, int64_t extent) {
+            const NodeId place = iota({batch_, extent}, 1);
+            const NodeId moved =
+                map(Op::add, {place, map(Op::logical_and, {of, number(DType::I32, 7)})});
+            return map(Op::div, {moved, length});
+          };
+          of_rows = packed(of_rows, n_);
+          of_columns = packed(of_columns, m_);
+        }
         seen = map(Op::eq, {build::broadcast(graph_, of_rows, {batch_, n_, m_}, {0, 1}),
                             build::broadcast(graph_, of_columns, {batch_, n_, m_}, {0, 2})});
         axes = {0, 3, 4};
@@ -180,11 +192,16 @@ class CascadeMaker : Maker {
       }
       case 7: {  // up to a length of each row of the batch
         const DType dtype = random_.pick({DType::I8, DType::I32, DType::I64, DType::U8});
-        NodeId lengths = build::convert(graph_, input("lengths", dtype, {batch_}), DType::I32);
+        const bool by_row = random_.one_in(3);  // of each query
+        NodeId lengths = input("lengths", dtype, by_row ? Shape{batch_, n_} : Shape{batch_});
+        lengths = build::convert(graph_, lengths, DType::I32);
         if (random_.one_in(2)) lengths = map(Op::mul, {lengths, number(DType::I32, 30)});
-        const Shape columns{batch_, m_};
-        seen = map(Op::lt, {iota(columns, 1), build::broadcast(graph_, lengths, columns, {0})});
-        axes = {0, 4};
+        const Shape columns = by_row ? Shape{batch_, n_, m_} : Shape{batch_, m_};
+        const std::vector<int64_t> own =
+            by_row ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0};
+        seen = map(Op::lt, {iota(columns, by_row ? 2 : 1),
+                            build::broadcast(graph_, lengths, columns, own)});
+        axes = by_row ? std::vector<int64_t>{0, 3, 4} : std::vector<int64_t>{0, 4};
         break;
       }
       default: {

@@ -516,13 +516,33 @@ class Generator {
   }
 
   void add_scan() {
-    ScanOp op{.monoid = random_.pick({Monoid::Sum, Monoid::Sum, Monoid::Sum, Monoid::Max,
-                                      Monoid::Min, Monoid::Prod, Monoid::And, Monoid::Or})};
-    const NodeId x = any(info(op.monoid).types, 1);
-    op.axis = random_.below(rank(x));
+    const Monoid monoid = random_.pick({Monoid::Sum, Monoid::Sum, Monoid::Sum, Monoid::Max,
+                                        Monoid::Min, Monoid::Prod, Monoid::And, Monoid::Or});
+    const NodeId x = any(info(monoid).types, 1);
+    ScanOp op{.combiner = monoid, .axis = random_.below(rank(x))};
     op.reverse = random_.one_in(3);
     op.exclusive = random_.one_in(3);
-    keep(build::scan(graph_, op, x));
+    // Recurrences whose factors are small, and the first element that is not 0.
+    const DType dtype = graph_[x].type.dtype;
+    if (!kNumeric.contains(dtype) || !random_.one_in(3)) {
+      keep(build::scan(graph_, op, x));
+    } else if (is_floating(dtype) && random_.one_in(2)) {
+      const NodeId factor = build::map(graph_, ElementwiseOp::tanh, {x});
+      op.combiner = linear_recurrence(compute_type(dtype));
+      op.part = random_.below(2);
+      keep(build::scan(graph_, op, std::vector{factor, x}));
+    } else {
+      const DType wide = compute_type(dtype);
+      CombinerBody body{{wide}, {0}, {}, {}};
+      using Kind = CombinerStep::Kind;
+      const uint32_t left = body.add({.kind = Kind::Left, .dtype = wide});
+      const uint32_t right = body.add({.kind = Kind::Right, .dtype = wide});
+      const uint32_t zero = body.add({.kind = Kind::Constant, .dtype = wide});
+      const uint32_t none = add_row(body, ElementwiseOp::eq, {left, zero});
+      body.results = {add_row(body, ElementwiseOp::select, {none, right, left})};
+      op.combiner = Combiner(std::move(body));
+      keep(build::scan(graph_, op, x));
+    }
   }
 
   void add_arg_reduce() {

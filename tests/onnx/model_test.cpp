@@ -2,6 +2,8 @@
 // what one is told.
 #include "braze/model.h"
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -36,11 +38,16 @@ std::string number(int field, int value) {
   return {static_cast<char>(field << 3), static_cast<char>(value)};
 }
 
-std::string input(const std::string& name, int type, std::initializer_list<std::string> extents) {
+// A value of the graph: field 11 has its inputs, 12 its outputs, 13 the values between nodes.
+std::string value(int list, const std::string& name, int type,
+                  std::initializer_list<std::string> extents) {
   std::string shape;
   for (const std::string& extent : extents)
     shape += field(1, isdigit(extent[0]) ? number(1, std::stoi(extent)) : field(2, extent));
-  return field(11, field(1, name) + field(2, field(1, number(1, type) + field(2, shape))));
+  return field(list, field(1, name) + field(2, field(1, number(1, type) + field(2, shape))));
+}
+std::string input(const std::string& name, int type, std::initializer_list<std::string> extents) {
+  return value(11, name, type, extents);
 }
 std::string node(const std::string& op, std::initializer_list<std::string> inputs,
                  const std::string& output, const std::string& more = "") {
@@ -152,6 +159,46 @@ TEST_F(ModelTest, AnAttributeThatNothingIsKnownOfIsAnError) {
   const std::string bytes =
       model_of(input("x", 1, {"2"}) + node("Neg", {"x"}, "y", attribute) + output("y"));
   EXPECT_CONTAINS(error_of([&] { parse(bytes); }), "attributes that nothing is known of: speed");
+}
+
+// Every element of operand 0 times the number of the attribute "by".
+std::string scale(const CustomArguments& call) {
+  if (call.attributes != R"({"by": 2.5, "name": "a \"b\"", "sizes": [3, 4], "shares": [0.1]})")
+    return "other attributes: " + std::string(call.attributes);
+  const std::span<const float> x = call.operands[0].as<float>();
+  std::ranges::transform(x, call.result.as<float>().begin(), [](float v) { return 2.5F * v; });
+  return "";
+}
+
+TEST_F(ModelTest, NodesOfADomainOfOnesOwnCallRegisteredFunctions) {
+  if (test_device().kind() == DeviceKind::Cuda) GTEST_SKIP() << "the function is for host memory";
+  const auto kind = [](char number) { return std::string("\xa0\x01") + number; };
+  const auto real = [](int tag, float value) {
+    std::string bytes(4, ' ');
+    std::memcpy(bytes.data(), &value, 4);
+    return static_cast<char>(tag << 3 | 5) + bytes;
+  };
+  const std::string more = field(7, "own") + field(5, field(1, "by") + real(2, 2.5F) + kind(1)) +
+                           field(5, field(1, "name") + field(4, "a \"b\"") + kind(3)) +
+                           field(5, field(1, "sizes") + number(8, 3) + number(8, 4) + kind(7)) +
+                           field(5, field(1, "shares") + real(7, 0.1F) + kind(6));
+  const std::string nodes = input("x", 1, {"n", "2"}) + node("Neg", {"x"}, "a") +
+                            node("Scale", {"a"}, "b", more) + node("Neg", {"b"}, "y") + output("y");
+  EXPECT_CONTAINS(error_of([&] { parse(model_of(nodes)); }), "own:Scale, opset not said");
+  register_custom_call("own::Scale", DeviceKind::Cpu, scale);
+  EXPECT_CONTAINS(error_of([&] { parse(model_of(nodes)); }),
+                  "does not say the type and shape of \"b\"");
+  const auto with = [&](int type, std::initializer_list<std::string> extents) {
+    return model_of(nodes + value(13, "b", type, extents));
+  };
+  EXPECT_CONTAINS(error_of([&] { parse(with(1, {"m", "2"})); }), "not all numbers or sizes");
+  EXPECT_CONTAINS(error_of([&] { parse(with(8, {"n", "2"})); }), "returns STRING");
+  const Model m = parse(with(1, {"n", "2"}));
+  for (const int64_t n : {1, 3}) {
+    const Array y = m(ones({n, 2}));
+    EXPECT_EQ(y.shape(), (std::vector<int64_t>{n, 2}));
+    EXPECT_EQ(to_doubles(y), Doubles(static_cast<size_t>(2 * n), 2.5));
+  }
 }
 
 TEST_F(ModelTest, NodesKeepTheirNames) {

@@ -117,14 +117,54 @@ void limit_walk(Scheduled& out, size_t walk) {
   const LimitStep step{{out.tree.axes[walk].name}};
   const auto place = find_loop(out.tree, step.loop);
   if (place && loop_at(out.tree, *place).limit) return;
-  auto refusal = legal(out.tree, step);
+  auto refusal = refuse_loaded_limit(out.tree, step);
   if (!refusal)
     out.take(step);
   else if (refusal->code != &codes::kNoLimit)
     out.unlimited = std::move(refusal);
 }
 
-void part_walk(Scheduled& out, size_t walk, int64_t turn) {
+namespace {
+
+// Lets an earlier phase find the turns in which comparisons of integers from memory may hold, if
+// there are enough turns to leave some of them out.
+bool find_walk(Scheduled& out, size_t walk, int64_t turn, const std::optional<WalkRanges>& ranges) {
+  constexpr int64_t kFewTurns = 2;
+  if (!ranges || planned_extent(out.tree, walk) <= kFewTurns * turn) return false;
+  if (!out.try_take(LimitStep{{out.tree.axes[walk].name}})) return false;
+  // The phase has loops over what turns of rows take, and one over the turns of the walk.
+  const auto name = [&](const Loop& loop) { return out.tree.axes[loop.levels[0].axis].name; };
+  const Loop& grid = *std::get<Box<Loop>>(out.tree.phases[0].front());
+  std::vector<std::string> rows;
+  std::string inner;
+  for (const LoopItem& item : grid.body)
+    if (const auto* loop = std::get_if<Box<Loop>>(&item)) {
+      rows.push_back(name(**loop));
+      const auto* first = std::get_if<Box<Loop>>(&(*loop)->body.front());
+      inner = first ? name(**first) : "";
+    }
+  const std::string turns = rows.back();
+  rows.pop_back();
+  const auto at_once = [&](const std::string& axis, int64_t number) {
+    if (number == 1) return;
+    out.try_take(SplitStep{{axis}, number, /*padded=*/true});
+    if (!out.try_take(WholeStep{{axis, 2}})) out.try_take(WholeStep{{axis}});
+  };
+  out.try_take(OnStep{{name(grid)}, Machine::Grid});
+  if (ranges->turns > 1)
+    for (const std::string& axis : rows) out.try_take(WholeStep{{axis}});
+  constexpr int64_t kUnrolled = 16;  // so that loads overlap
+  if (!inner.empty()) {
+    at_once(inner, std::min(ranges->indices, turn));
+    if (ranges->indices == 1) out.try_take(UnrollStep{{inner}, std::min(kUnrolled, turn)});
+  }
+  at_once(turns, ranges->turns);
+  return true;
+}
+
+}  // namespace
+
+void part_walk(Scheduled& out, size_t walk, int64_t turn, std::optional<WalkRanges> ranges) {
   const LoopName loop{out.tree.axes[walk].name, 1};
   std::vector<IndexComparison> conditions;
   for_each_task(out.tree.phases[0], [&](const LoopTask& task, const auto&) {
@@ -141,10 +181,20 @@ void part_walk(Scheduled& out, size_t walk, int64_t turn) {
     if (!slope || !slope->as_constant()) return false;
     return (*slope->as_constant() > 0) == (c.kind == Kind::Lt || c.kind == Kind::Le);
   };
-  std::optional<IndexComparison> cut;
-  for (const IndexComparison& c : conditions)
-    if (out.try_take(SkipStep{loop, c}) && (!cut || falls(c))) cut = c;
+  std::optional<IndexComparison> cut, other;  // `other` is decided in other turns than `cut`
+  for (const IndexComparison& c : conditions) {
+    if (!out.try_take(SkipStep{loop, c})) continue;
+    if (cut && falls(c) != falls(*cut)) other = falls(c) ? *cut : c;
+    if (!cut || falls(c)) cut = c;
+  }
   limit_walk(out, walk);
+  // The turns in the middle, in which everything is decided, come last.
+  const bool finds = find_walk(out, walk, turn, ranges);
+  if (finds || other) {
+    for (const auto& condition : {cut, other})
+      if (condition) out.try_take(PartStep{loop, *condition});
+    return;
+  }
   const Expr end = out.tree.axes[walk].extent;
   if (!cut && !end.is_multiple_of(turn))
     cut = {out.tree.axes[walk].index(), IndexComparison::Kind::Lt, end};

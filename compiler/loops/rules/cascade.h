@@ -56,9 +56,16 @@ std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn);
 /// Lets an integer that is loaded bound the walk, if tasks compare the walk's index with one.
 void limit_walk(Scheduled& out, size_t walk);
 
+/// How many turns of the walk the phase that looks at integers from memory takes at once, and how
+/// many indices of each.
+struct WalkRanges {
+  int64_t turns, indices;
+};
+
 /// Skips the turns in which a comparison of indices masks everything, and separates those in which
-/// it masks nothing, which need not evaluate it. Without such a comparison, only the last turn
-/// checks where the axis ends.
-void part_walk(Scheduled& out, size_t walk, int64_t turn);
+/// it masks nothing, which need not evaluate it. The same is done for comparisons of integers from
+/// memory if `ranges` are given. Without such a comparison, only the last turn checks where the
+/// axis ends.
+void part_walk(Scheduled& out, size_t walk, int64_t turn, std::optional<WalkRanges> ranges = {});
 
 }  // namespace braze

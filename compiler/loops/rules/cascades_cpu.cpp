@@ -123,7 +123,7 @@ std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target
     streams.insert(dot.task->over.begin(), dot.task->over.end());
   make_whole(out, {cascade.walk}, streams);
   if (auto refusal = join_walk(out, cascade.walk, tile->turn)) return refusal;
-  part_walk(out, cascade.walk, tile->turn);
+  part_walk(out, cascade.walk, tile->turn, WalkRanges{1, tile->turn});
   // Turns of a walk that begins anywhere are no whole panels.
   const Loop& walked = loop_at(out.tree, *find_loop(out.tree, {walk}));
   const bool from_start = !walked.bounds || walked.bounds->first.is_constant(0);

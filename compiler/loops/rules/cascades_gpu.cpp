@@ -29,6 +29,9 @@ constexpr int64_t kMostTurn = 128;  // indices of a turn of the walk
 constexpr int64_t kSlots = 2;       // of the ring
 constexpr int64_t kCopyRegisters = 24, kGroupRegisters = 240;
 constexpr int64_t kMostGrouped = 8;
+// A thread of the phase that looks at integers from memory has those of one turn of the walk. A
+// plain program, which finds layouts by extents, takes them one by one.
+constexpr WalkRanges kRanges{128, 32}, kPlainRanges{128, 1};
 
 // Figures of the matrix units of warps. With 32 rows of a warp, each fragment of the other factor
 // is multiplied twice, so shared memory keeps up with the units; with 16 rows, the sums of a thread
@@ -134,7 +137,7 @@ std::string grid_of(const LoopTree& tree, const Cascade& cascade) {
 // and stages the factors.
 std::optional<Refusal> walk_in_turns(Scheduled& out, const Cascade& cascade, const Factors& factors,
                                      std::vector<StepKind> cut, const std::vector<StepKind>& dealt,
-                                     int64_t turn) {
+                                     int64_t turn, const WalkRanges& ranges) {
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   const std::string rows = name(*cascade.rows), walk = name(cascade.walk),
                     grid = grid_of(out.tree, cascade);
@@ -156,7 +159,7 @@ std::optional<Refusal> walk_in_turns(Scheduled& out, const Cascade& cascade, con
   walked.insert(cascade.walk);
   make_whole(out, walked);
   if (auto refusal = join_walk(out, cascade.walk, turn)) return refusal;
-  part_walk(out, cascade.walk, turn);
+  part_walk(out, cascade.walk, turn, ranges);
   for (const Staged& s : factors.staged)
     if (auto refusal = take_legal(out, StageStep{{false, s.tensor}, {s.in_walk ? walk : grid}}))
       return refusal;
@@ -167,7 +170,7 @@ std::optional<Refusal> walk_in_turns(Scheduled& out, const Cascade& cascade, con
 // shared cache can serve. If walks end with their rows, the longest come first.
 void deal_tiles(Scheduled& out, const Cascade& cascade, double walked_bytes, const Target& target) {
   const LoopTree& tree = out.tree;
-  const Loop& grid = *std::get<Box<Loop>>(tree.phases[0].front());
+  const Loop& grid = *std::get<Box<Loop>>(tree.phases.back().front());
   std::vector<DealOrder> orders;
   std::optional<size_t> widest;
   for (const LoopLevel& level : grid.levels)
@@ -181,7 +184,7 @@ void deal_tiles(Scheduled& out, const Cascade& cascade, double walked_bytes, con
   if (widest && number > 1)
     orders.push_back({Deal::Order::Grouped, number, tree.axes[*widest].name});
   bool ends_with_rows = false;
-  visit_loops(tree.phases[0], [&](const Loop& loop) {
+  visit_loops(tree.phases.back(), [&](const Loop& loop) {
     if (loop.bounds)
       ends_with_rows |=
           loop.bounds->second.uses(end_symbol(tree.axes[*cascade.rows]).symbol_name());
@@ -194,18 +197,23 @@ void deal_tiles(Scheduled& out, const Cascade& cascade, double walked_bytes, con
 // --- Asynchronous dots --------------------------------------------------------------------------
 
 // Whether the walk surely has a turn and ends in its only carried dot, and nothing else reads the
-// copied factors of that dot, which stay a turn longer.
+// copied factors of that dot, which stay a turn longer. It reads no other copies.
 bool may_run_ahead(const LoopTree& tree, size_t walk) {
   bool out = false;
-  visit_loops(tree.phases[0], [&](const Loop& loop) {
-    if (!runs_over(loop, walk)) return;
+  std::vector<int64_t> turns(tree.axes.size());  // of the loops around the walk, without groups
+  visit_loops(tree.phases.back(), [&](const Loop& loop) {
+    if (!runs_over(loop, walk)) {
+      for (const LoopLevel& level : loop.levels)
+        if (loop.on != Machine::Group) turns[level.axis] = level.turn;
+      return;
+    }
     // The end of a turn is greater than 0.
     const bool to_end =
         loop.bounds && loop.bounds->first.is_constant(0) &&
         (loop.bounds->second.kind() == Expr::Kind::Symbol || loop.bounds->second.range().min > 0);
     const bool has_end = to_end && loop.bounds->second.kind() == Expr::Kind::Symbol;
-    const bool nonempty =
-        has_end || ((!loop.bounds || to_end) && tree.axes[walk].extent.range().min > 0);
+    const bool nonempty = has_end || surely_has_turn(tree, loop, turns) ||
+                          (to_end && tree.axes[walk].extent.range().min > 0);
     size_t carried = 0;
     for (const LoopItem& item : loop.body) {
       const auto* task = std::get_if<LoopTask>(&item);
@@ -218,10 +226,17 @@ bool may_run_ahead(const LoopTree& tree, size_t walk) {
       for (const LoopStep& s : std::get<LoopTask>(item).body.steps)
         if (s.kind == LoopStep::Kind::Read)
           (&std::get<LoopTask>(item) == &last ? read_late : read_early).insert(s.source);
-    const bool shares = std::ranges::any_of(read_late, [&](size_t value) {
-      return read_early.contains(value) &&
-             task_at(tree, maker_of(tree, value)).kind == LoopTask::Kind::Stage;
-    });
+    const auto is_copied = [&](size_t value) {
+      return task_at(tree, maker_of(tree, value)).kind == LoopTask::Kind::Stage;
+    };
+    // What the last dot computes of copies is computed in the turn itself.
+    bool shares = std::ranges::any_of(
+        read_late, [&](size_t value) { return read_early.contains(value) && is_copied(value); });
+    for (uint32_t i = 0; i < last.body.steps.size(); ++i) {
+      const LoopStep& s = last.body.steps[i];
+      shares = shares || (s.kind == LoopStep::Kind::Read && is_copied(s.source) &&
+                          std::ranges::count(last.body.results, i) == 0);
+    }
     out = nonempty && carried == 1 && last.kind == LoopTask::Kind::Dot && !shares;
   });
   return out;
@@ -238,7 +253,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
   // Vectors that vary only along the walk are copied with the factors.
   const auto read_along_walk = [&](size_t tensor) {
     std::optional<LoopStep> read;
-    for_each_task(out.tree.phases[0], [&](const LoopTask& task, const auto&) {
+    for_each_task(out.tree.phases.back(), [&](const LoopTask& task, const auto&) {
       for (const LoopStep& s : task.body.steps)
         if (is_load(s) && s.source == tensor) read = s;
     });
@@ -282,16 +297,25 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
 
   const std::vector<StepKind> cut = {SplitStep{{rows}, groups * kGroupRows, true},
                                      SplitStep{{rows, 2}, kGroupRows, true}, WholeStep{{rows, 3}}};
-  if (auto refusal =
-          walk_in_turns(out, cascade, factors, cut, {OnStep{{rows, 2}, Machine::Group}}, turn))
+  if (auto refusal = walk_in_turns(out, cascade, factors, cut, {OnStep{{rows, 2}, Machine::Group}},
+                                   turn, kRanges))
     return refusal;
-  for (const std::string& vector : vectors) out.try_take(StageStep{{false, vector}, {walk}});
+  // A copy that two turns read keeps the first dots from running ahead. What is read only in few of
+  // the turns is loaded there instead.
+  const Loop& walked = loop_at(out.tree, find_loop(out.tree, {walk}).value());
+  const bool ranged = std::ranges::any_of(walked.parts, [&](const IndexComparison& part) {
+    return compares_limit(out.tree, walked, part);
+  });
+  if (!ranged || !may_run_ahead(out.tree, cascade.walk))
+    for (const std::string& vector : vectors) out.try_take(StageStep{{false, vector}, {walk}});
   if (auto refusal = take_legal(out, RingStep{{walk}, kSlots})) return refusal;
   if (auto refusal = take_legal(out, RolesStep{kCopyRegisters, kGroupRegisters})) return refusal;
   for (const NamedDot& dot : factors.dots)
     if (auto refusal = take_legal(out, UnitStep{dot.name, Unit::Wgmma, dot.swap})) return refusal;
   // A walk of one turn has no other turn to overlap with.
-  const bool walks = out.tree.axes[cascade.walk].extent.range().max > turn;
+  const Loop& bounded = loop_at(out.tree, find_loop(out.tree, {walk}).value());
+  const bool walks = out.tree.axes[cascade.walk].extent.range().max > turn &&
+                     (!bounded.bounds || bounded.bounds->second.range().max > turn);
   if (walks && groups == 2)
     if (auto refusal = take_legal(out, TurnsStep{{walk}})) return refusal;
   // The first dots of the next turn run while this turn computes.
@@ -302,7 +326,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
     std::string tensor, axis;
   };
   std::vector<Slab> slabs;
-  for_each_task(out.tree.phases[0], [&](const LoopTask& task, const auto&) {
+  for_each_task(out.tree.phases.back(), [&](const LoopTask& task, const auto&) {
     if (task.makes_value()) return;
     for (const size_t axis : own_axes(out.tree, task))
       if (axis != *cascade.rows && tiled.contains(axis) && axis != cascade.walk &&
@@ -402,7 +426,8 @@ std::optional<Refusal> take_warps(Scheduled& out, const Cascade& cascade, const 
   const size_t values = out.tree.values.size();
   std::vector<StepKind> cut = {SplitStep{{rows}, tile->rows(), true}, WholeStep{{rows, 2}}};
   if (out.tree.axes[*cascade.rows].extent.is_constant(tile->rows())) cut = {WholeStep{{rows}}};
-  if (auto refusal = walk_in_turns(out, cascade, factors, std::move(cut), {}, tile->turn))
+  if (auto refusal =
+          walk_in_turns(out, cascade, factors, std::move(cut), {}, tile->turn, kPlainRanges))
     return refusal;
   if (auto refusal = take_legal(out, RingStep{{walk}, kSlots})) return refusal;
   for (const NamedDot& dot : factors.dots)

@@ -29,8 +29,8 @@ class Parts {
     for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
       const bool here =
           std::ranges::any_of(task.over, [&](size_t axis) { return axis == loop.levels[0].axis; });
-      out |= here && task.has_state() && monoid_of(task) == Monoid::Sum &&
-             is_floating(body_dtype(task));
+      out |= here && task.has_state() && task.kind != LoopTask::Kind::Scan &&
+             monoid_of(task) == Monoid::Sum && is_floating(body_dtype(task));
     });
     return out;
   }

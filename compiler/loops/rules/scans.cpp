@@ -80,6 +80,16 @@ struct ScanTile {
   }
 };
 
+// The most parts of the tuples that are scanned, as a power of two: a thread has as many values for
+// each element.
+int64_t most_parts(const LoopTree& tree) {
+  size_t out = 1;
+  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
+    if (task.kind == LoopTask::Kind::Scan) out = std::max(out, task.combiner.parts());
+  });
+  return power_of_two(static_cast<int64_t>(out));
+}
+
 int64_t count_lines(const LoopTree& tree, const Nest& nest) {
   int64_t lines = 1;
   for (const size_t axis : nest.lines)
@@ -96,7 +106,7 @@ ScanTile lines_of_gpu(const LoopTree& tree, const Nest& nest, int64_t vector,
   while (warps < kMostWarps && lines * warps < kWarpsToFill * target.cores &&
          length >= 4 * warps * lanes * vector)
     warps *= 2;
-  int64_t vectors = kVectors;
+  int64_t vectors = std::max<int64_t>(kVectors / most_parts(tree), 1);
   while (vectors > 1 && vectors * warps * lanes * vector / 2 >= length) vectors /= 2;
   ScanTile out(tree);
   out.add(nest.along, Resource::Register, vector, vectors);
@@ -124,7 +134,8 @@ ScanTile strip_of_gpu(const LoopTree& tree, const Nest& nest, size_t across, int
   while (lanes > 1 && lines / (lanes * vector) < 2 * target.cores &&
          lanes * vector * bytes > kLeastSegment)
     lanes /= 2;
-  int64_t rows = std::min<int64_t>(kElements / vector, 8), beside = kWarpThreads / lanes;
+  int64_t rows = std::clamp<int64_t>(kElements / vector / most_parts(tree), 1, 8),
+          beside = kWarpThreads / lanes;
   int64_t warps = kMostWarps;
   while (warps > 1 && warps * beside * rows / 2 >= length) warps /= 2;
   while (rows > 1 && warps * beside * rows / 2 >= length) rows /= 2;
@@ -164,12 +175,12 @@ ScanTile tile_of_cpu(const LoopTree& tree, const Nest& nest, const Target& targe
   const int64_t extent = planned_extent(tree, lane);
   ScanTile out(tree);
   if (lane == nest.along) {
-    int64_t vectors = kVectorsOfTile;
+    int64_t vectors = std::max<int64_t>(kVectorsOfTile / most_parts(tree), 1);
     while (vectors > 1 && vectors * lanes / 2 >= extent) vectors /= 2;
     out.add(lane, Resource::Register, lanes, vectors);
     out.add(lane, Resource::Register, 1, lanes);
   } else {
-    int64_t strip = kStrip;
+    int64_t strip = std::max(kStrip / most_parts(tree), lanes);
     while (strip > lanes && (strip / 2 >= extent || count_lines(tree, nest) < strip * target.cores))
       strip /= 2;
     out.add(lane, Resource::Register, 1, strip);
@@ -256,10 +267,15 @@ std::optional<Refusal> tile_scans(Scheduled& out, const Target& target) {
   if (!chunked) return std::nullopt;
   // Also binds the totals of the chunks, with the layout of the scan, and the values before each
   // chunk.
-  out.take(BindStep{{true, scans[0] + "_total"}, tile.layout()});
   const int64_t chunks = *out.tree.axes.back().extent.as_constant();
-  out.try_take(BindStep{{true, scans[0] + "_before"},
-                        spread({chunks}, {std::min(chunks, kWarpThreads)}, 1)});
+  for (size_t i = scans.size(); i < out.tree.values.size(); ++i) {
+    const LoopValue& value = out.tree.values[i];
+    if (value.name.starts_with(scans[0] + "_total"))
+      out.take(BindStep{{true, value.name}, tile.layout()});
+    else
+      out.try_take(
+          BindStep{{true, value.name}, spread({chunks}, {std::min(chunks, kWarpThreads)}, 1)});
+  }
   return std::nullopt;
 }
 

@@ -75,7 +75,7 @@ bool sums_of_dots(const LoopTree& tree) {
 // The number of instances, as far as it is known.
 int64_t grid_turns(const LoopTree& tree) {
   int64_t out = 1;
-  visit_loops(tree.phases[0], [&](const Loop& loop) {
+  visit_loops(tree.phases.back(), [&](const Loop& loop) {
     if (loop.on != Machine::Grid) return;
     for (const LoopLevel& level : loop.levels)
       out *= (planned_extent(tree, level.axis) + level.turn - 1) / level.turn;

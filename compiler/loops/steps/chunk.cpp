@@ -73,7 +73,7 @@ const LoopTask* only_scan(const Loop& loop) {
   const LoopTask* scan = nullptr;
   for (const LoopItem& item : loop.body) {
     const auto* task = std::get_if<LoopTask>(&item);
-    const bool next = task && task->kind == LoopTask::Kind::Scan && !scan;
+    const bool next = task && task->kind == LoopTask::Kind::Scan && !task->begins_after() && !scan;
     if (!task || (!next && task->makes_value())) return nullptr;
     if (next) scan = task;
   }
@@ -173,86 +173,155 @@ void replace_reads(LoopBody& body, size_t value, const std::function<uint32_t(ui
   for (const uint32_t result : old.results) body.results.push_back(now[result]);
 }
 
-// Makes three phases: every chunk is folded, the totals are scanned, and every chunk is scanned by
-// itself. Its readers combine it with the value before the chunk.
-LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
-  const LoopTask scan = *only_scan(loop_at(out, place));
-  const DType dtype = body_dtype(scan);
-  const LoopValue made = out.values[scan.target];
-  const auto add_value = [&](std::string_view end) {
-    LoopValue value{.name = unused_value(out, made.name + std::string(end)), .dtype = dtype};
-    for (const size_t axis : made.axes)
-      if (axis != scan.over[0]) value.axes.push_back(axis);
-    value.axes.push_back(chunk);
-    value.storage = Storage::Workspace;
-    out.values.push_back(std::move(value));
-    return out.values.size() - 1;
-  };
-  const size_t total = add_value("_total"), before = add_value("_before");
-  const auto read = [&](size_t value) {
-    LoopStep s{.kind = LoopStep::Kind::Read, .dtype = dtype, .source = value};
-    for (const size_t axis : out.values[value].axes) s.at.push_back(out.axes[axis].index());
+// Makes three phases: every chunk is combined, the totals are scanned, and every chunk is scanned
+// by itself. Readers of a monoid's scan combine it with the value before the chunk; a scan of
+// tuples begins with the tuple before its chunk.
+class ChunkScan {
+ public:
+  ChunkScan(LoopTree out, ItemPlace place, size_t chunk)
+      : out_(std::move(out)),
+        place_(std::move(place)),
+        chunk_(chunk),
+        scan_(*only_scan(loop_at(out_, place_))),
+        made_(out_.values[scan_.target]) {}
+
+  LoopTree take() && {
+    const std::vector<size_t> totals = add_values("_total"), befores = add_values("_before");
+    LoopRegion middle = out_.phases[0];
+    LoopTree of_totals = out_;
+    Loop& loop = loop_at(of_totals, place_);
+    loop.body.clear();
+    for (size_t part = 0; part < totals.size(); ++part)
+      loop.body.emplace_back(total(totals[part], part));
+    if (scan_.combiner.monoid()) loop.down = false;
+
+    LoopRegion scans;
+    for (size_t part = 0; part < befores.size(); ++part)
+      scans.emplace_back(scan_of_totals(totals, befores[part], part));
+    auto* grid = std::get_if<Box<Loop>>(&middle.front());
+    if ((*grid)->levels[0].axis != chunk_) {
+      Loop lines = **grid;
+      std::erase_if(lines.levels, [&](const LoopLevel& level) { return level.axis == chunk_; });
+      for (LoopLevel& level : lines.levels) level.turn = 1;
+      lines.parts.clear();
+      lines.body = std::move(scans);
+      scans.clear();
+      scans.emplace_back(std::move(lines));
+    }
+    if (scan_.combiner.monoid())
+      combine_in_readers(befores[0]);
+    else
+      begin_after(befores);
+    out_.phases.insert(out_.phases.begin(), std::move(scans));
+    out_.phases.insert(out_.phases.begin(), std::move(of_totals.phases[0]));
+    return std::move(out_);
+  }
+
+ private:
+  DType part_dtype(size_t part) const {
+    const DType own = scan_.body.steps[scan_.body.results[part]].dtype;
+    return scan_.combiner.body() ? scan_.combiner.accumulation(part, own) : own;
+  }
+
+  // Values for all parts of a tuple, one for each chunk.
+  std::vector<size_t> add_values(const std::string& end) {
+    std::vector<size_t> out;
+    for (size_t part = 0; part < scan_.combiner.parts(); ++part) {
+      const std::string number = scan_.combiner.monoid() ? "" : std::to_string(part);
+      LoopValue value{.name = unused_value(out_, made_.name + end + number),
+                      .dtype = part_dtype(part)};
+      for (const size_t axis : made_.axes)
+        if (axis != scan_.over[0]) value.axes.push_back(axis);
+      value.axes.push_back(chunk_);
+      value.storage = Storage::Workspace;
+      out.push_back(out_.values.size());
+      out_.values.push_back(std::move(value));
+    }
+    return out;
+  }
+  LoopStep read(size_t value) const {
+    LoopStep s{.kind = LoopStep::Kind::Read, .dtype = out_.values[value].dtype, .source = value};
+    for (const size_t axis : out_.values[value].axes) s.at.push_back(out_.axes[axis].index());
     return s;
-  };
+  }
 
-  LoopRegion folds = out.phases[0], scans = folds;
-  ItemPlace inner = place;
-  LoopTree of_folds = out;
-  Loop& loop = loop_at(of_folds, inner);
-  LoopTask fold = scan;
-  fold.kind = LoopTask::Kind::Fold;
-  fold.target = total;
-  fold.reverse = fold.exclusive = false;
-  loop.down = false;
-  loop.body.clear();
-  loop.body.emplace_back(std::move(fold));
+  // A part of what all elements of a chunk make.
+  LoopTask total(size_t target, size_t part) const {
+    LoopTask out = scan_;
+    out.target = target;
+    out.exclusive = false;
+    out.part = part;
+    if (const auto monoid = scan_.combiner.monoid()) {
+      out.kind = LoopTask::Kind::Fold;
+      out.monoid = *monoid;
+      out.combiner = {};
+      out.reverse = false;
+    }
+    return out;
+  }
 
-  LoopTask of_totals;
-  of_totals.kind = LoopTask::Kind::Scan;
-  of_totals.target = before;
-  of_totals.over = {chunk};
-  of_totals.monoid = scan.monoid;
-  of_totals.reverse = scan.reverse;
-  of_totals.exclusive = true;
-  of_totals.body.steps = {read(total)};
-  of_totals.body.results = {0};
-  of_totals.location = scan.location;
-  LoopRegion middle;
-  middle.emplace_back(std::move(of_totals));
-  if (auto* grid = std::get_if<Box<Loop>>(&scans.front()); (*grid)->levels[0].axis != chunk) {
-    Loop lines = **grid;
-    std::erase_if(lines.levels, [&](const LoopLevel& level) { return level.axis == chunk; });
-    for (LoopLevel& level : lines.levels) level.turn = 1;
-    lines.parts.clear();
-    lines.body = std::move(middle);
-    middle.clear();
-    middle.emplace_back(std::move(lines));
+  // A part of what comes before each chunk.
+  LoopTask scan_of_totals(const std::vector<size_t>& totals, size_t target, size_t part) const {
+    LoopTask out;
+    out.kind = LoopTask::Kind::Scan;
+    out.target = target;
+    out.over = {chunk_};
+    out.combiner = scan_.combiner;
+    out.part = part;
+    out.reverse = scan_.reverse;
+    out.exclusive = true;
+    for (const size_t total : totals) {
+      out.body.results.push_back(static_cast<uint32_t>(out.body.steps.size()));
+      out.body.steps.push_back(read(total));
+    }
+    out.location = scan_.location;
+    return out;
   }
 
   // What a store reads of a chunk is combined with the value before the chunk.
-  out.values[scan.target].dtype = dtype;
-  const ElementwiseOp combine = info(scan.monoid).combine;
-  change_tasks(loop_at(out, place).body, [&](LoopTask& task) {
-    if (task.makes_value()) return;
-    replace_reads(task.body, scan.target, [&](uint32_t own) {
-      std::vector<LoopStep>& steps = task.body.steps;
-      const auto apply = [&](ElementwiseOp op, DType to, std::vector<uint32_t> arguments) {
-        steps.push_back({.kind = LoopStep::Kind::Apply,
-                         .dtype = to,
-                         .op = op,
-                         .arguments = std::move(arguments)});
-        return static_cast<uint32_t>(steps.size() - 1);
-      };
-      steps[own].dtype = dtype;
-      steps.push_back(read(before));
-      const auto first = static_cast<uint32_t>(steps.size() - 1);
-      const uint32_t all = apply(combine, dtype, {first, own});
-      return made.dtype == dtype ? all : apply(ElementwiseOp::convert, made.dtype, {all});
+  void combine_in_readers(size_t before) {
+    const DType dtype = part_dtype(0);
+    const ElementwiseOp combine = info(*scan_.combiner.monoid()).combine;
+    out_.values[scan_.target].dtype = dtype;
+    change_tasks(loop_at(out_, place_).body, [&](LoopTask& task) {
+      if (task.makes_value()) return;
+      replace_reads(task.body, scan_.target, [&](uint32_t own) {
+        std::vector<LoopStep>& steps = task.body.steps;
+        const auto apply = [&](ElementwiseOp op, DType to, std::vector<uint32_t> arguments) {
+          steps.push_back({.kind = LoopStep::Kind::Apply,
+                           .dtype = to,
+                           .op = op,
+                           .arguments = std::move(arguments)});
+          return static_cast<uint32_t>(steps.size() - 1);
+        };
+        steps[own].dtype = dtype;
+        steps.push_back(read(before));
+        const auto first = static_cast<uint32_t>(steps.size() - 1);
+        const uint32_t all = apply(combine, dtype, {first, own});
+        return made_.dtype == dtype ? all : apply(ElementwiseOp::convert, made_.dtype, {all});
+      });
     });
-  });
-  out.phases.insert(out.phases.begin(), std::move(middle));
-  out.phases.insert(out.phases.begin(), std::move(of_folds.phases[0]));
-  return out;
+  }
+
+  void begin_after(const std::vector<size_t>& befores) {
+    change_tasks(loop_at(out_, place_).body, [&](LoopTask& task) {
+      if (!task.makes_value()) return;
+      for (const size_t before : befores) {
+        task.body.results.push_back(static_cast<uint32_t>(task.body.steps.size()));
+        task.body.steps.push_back(read(before));
+      }
+    });
+  }
+
+  LoopTree out_;
+  const ItemPlace place_;
+  const size_t chunk_;
+  const LoopTask scan_;
+  const LoopValue made_;
+};
+
+LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
+  return ChunkScan(std::move(out), place, chunk).take();
 }
 
 bool reads(const LoopBody& body, size_t value) {

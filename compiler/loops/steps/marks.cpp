@@ -366,8 +366,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const PartStep& step) {
         &codes::kNotAffine,
         fmt::format("the two sides of the condition do not grow with {} at a constant rate", axis),
         "compare sums of constant multiples of indices, or a remainder with a constant"};
-  constexpr size_t kMostConditions = 2;  // two conditions make three bodies
-  if (loop.parts.size() >= kMostConditions)
+  constexpr std::ptrdiff_t kMostConditions = 2;  // two conditions make three bodies
+  const auto found = std::ranges::count_if(
+      loop.parts, [&](const IndexComparison& part) { return compares_limit(tree, loop, part); });
+  if (std::ssize(loop.parts) - found >= kMostConditions)
     return Refusal{&codes::kCopies, "the body of the loop would be emitted four times",
                    "leave this step out"};
   return std::nullopt;

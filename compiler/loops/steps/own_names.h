@@ -8,8 +8,9 @@
 
 namespace braze {
 
-inline constexpr std::string_view kFactorName = "s", kPanelName = "p", kSharedName = "shared";
+inline constexpr std::string_view kFactorName = "s", kPanelName = "p", kSharedName = "shared",
+                                  kSpanName = "span";
 /// All of them. A number follows where a name is taken.
-inline constexpr std::string_view kOwnNames[] = {kFactorName, kPanelName, kSharedName};
+inline constexpr std::string_view kOwnNames[] = {kFactorName, kPanelName, kSharedName, kSpanName};
 
 }  // namespace braze

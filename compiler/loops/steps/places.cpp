@@ -282,9 +282,13 @@ std::optional<Refusal> bounds_use(const LoopTree& tree, const LoopRegion& region
   const std::string& name = tree.axes[axis].name;
   const std::string end = end_symbol(tree.axes[axis]).symbol_name();
   visit_loops(region, [&](const Loop& loop) {
-    if (!loop.bounds) return;
-    for (const Expr* bound : {&loop.bounds->first, &loop.bounds->second})
-      if (bound->uses(name) || bound->uses(end))
+    std::vector<Expr> bounds;
+    if (loop.bounds) bounds = {loop.bounds->first, loop.bounds->second};
+    if (loop.limit)
+      for (const LoopStep& s : loop.limit->steps)
+        bounds.insert(bounds.end(), s.at.begin(), s.at.end());
+    for (const Expr& bound : bounds)
+      if (bound.uses(name) || bound.uses(end))
         out = Refusal{
             &codes::kBoundsDepend,
             fmt::format("the bounds of `{}` depend on the turn of {}", to_text(tree, loop), name),

@@ -82,6 +82,9 @@ inline constexpr Code kNotAffine{"not-affine", ErrorKind::InvalidArgument,
 inline constexpr Code kNoLimit{
     "no-limit", ErrorKind::InvalidArgument,
     "No task compares the index of a loop with an integer that is loaded."};
+inline constexpr Code kNoRange{
+    "no-range", ErrorKind::InvalidArgument,
+    "No task compares integers that are loaded along a loop with others."};
 inline constexpr Code kNothingAlike{
     "nothing-alike", ErrorKind::InvalidArgument,
     "Loops compute nothing alike that one of them could make for all."};

@@ -6,6 +6,7 @@
 #include <map>
 #include <variant>
 
+#include "compiler/loops/steps/ranges.h"
 #include "compiler/loops/text.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/text.h"
@@ -24,8 +25,6 @@ struct Known {
 
 class WhereFalse {
  public:
-  /// `is_condition` says of a step of a body whether it is the condition.
-  using IsCondition = std::function<bool(const LoopBody&, const LoopStep&)>;
   WhereFalse(const LoopTree& tree, IsCondition is_condition)
       : tree_(tree), is_condition_(std::move(is_condition)) {}
 
@@ -188,6 +187,15 @@ class WhereFalse {
   std::set<size_t> running_;
 };
 
+}  // namespace
+
+std::optional<Refusal> changes_where_false(const LoopTree& tree, const Loop& loop,
+                                           const IsCondition& is_condition) {
+  return WhereFalse(tree, is_condition).run(loop);
+}
+
+namespace {
+
 // The bounds of the loop within which a condition `axis <= limit` or `axis >= limit` may hold.
 struct Limits {
   std::optional<Expr> low, high;
@@ -257,12 +265,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const SkipStep& step) {
                                tree.axes[loop.levels[0].axis].name),
                    "compare sums of indices"};
   if (auto refusal = uses_other_axes(tree, *limits, loops_around(tree, *place))) return refusal;
-  return WhereFalse(tree,
-                    [&](const LoopBody& body, const LoopStep& s) {
-                      const auto same = comparison_of_indices(body, s);
-                      return same && *same == *condition;
-                    })
-      .run(loop);
+  return changes_where_false(tree, loop, [&](const LoopBody& body, const LoopStep& s) {
+    const auto same = comparison_of_indices(body, s);
+    return same && *same == *condition;
+  });
 }
 
 LoopTree take(LoopTree tree, const SkipStep& step) {
@@ -476,7 +482,7 @@ std::variant<FoundLimit, Refusal> find_limit(const LoopTree& tree, const ItemPla
       return same && same->condition == found->condition && are_equal(same->limit, found->limit);
     };
     auto changes = uses_other_axes(tree, *limits, around);
-    if (!changes) changes = WhereFalse(tree, is_found).run(loop);
+    if (!changes) changes = changes_where_false(tree, loop, is_found);
     if (changes) return refuse(*changes->code, changes->why);
     const auto known = [&](const Limits& other) {
       return other.low == limits->low && other.high == limits->high;
@@ -503,7 +509,7 @@ std::variant<FoundLimit, Refusal> find_limit(const LoopTree& tree, const ItemPla
 
 }  // namespace
 
-std::optional<Refusal> legal(const LoopTree& tree, const LimitStep& step) {
+std::optional<Refusal> refuse_loaded_limit(const LoopTree& tree, const LimitStep& step) {
   const auto place = find_loop(tree, step.loop);
   if (!place) return no_such("loop", step.loop.to_string());
   const Loop& loop = loop_at(tree, *place);
@@ -517,8 +523,24 @@ std::optional<Refusal> legal(const LoopTree& tree, const LimitStep& step) {
   return std::nullopt;
 }
 
+std::optional<Refusal> legal(const LoopTree& tree, const LimitStep& step) {
+  auto refusal = refuse_loaded_limit(tree, step);
+  if (!refusal) return std::nullopt;
+  if (refusal->code == &codes::kNoSuchName || refusal->code == &codes::kKindsDiffer) return refusal;
+  const ItemPlace place = find_loop(tree, step.loop).value();
+  // Conditions that cut the loop do not matter here.
+  Loop head = loop_at(tree, place);
+  head.parts.clear();
+  if (marked(tree, head, /*limit_allowed=*/true)) return refusal;
+  auto refused = refuse_range(tree, place);
+  if (!refused) return std::nullopt;
+  const bool says_more = refusal->code == &codes::kNoLimit && refused->code != &codes::kNoRange;
+  return says_more ? refused : refusal;
+}
+
 LoopTree take(LoopTree tree, const LimitStep& step) {
   const ItemPlace place = find_loop(tree, step.loop).value();
+  if (refuse_loaded_limit(tree, step)) return find_range(tree, place);
   auto found = std::get<FoundLimit>(find_limit(tree, place));
   Loop& loop = loop_at(tree, place);
   const Expr end = tree.axes[loop.levels[0].axis].extent;

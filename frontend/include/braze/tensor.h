@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <iosfwd>
 #include <memory>
@@ -573,6 +574,35 @@ Tensor cumprod(const Tensor& x, int64_t axis = -1, Running how = {},
 Tensor cummax(const Tensor& x, int64_t axis = -1, Running how = {}, Where where = Where::current());
 /// The least of each element and all elements before it along `axis`, otherwise like `cummax`.
 Tensor cummin(const Tensor& x, int64_t axis = -1, Running how = {}, Where where = Where::current());
+/// The combination of two tuples, `left` and `right`, as a tuple of the same dtypes. It may use
+/// elementwise functions and numbers, but no other tensors and no casts.
+using CombineFunction = std::function<std::vector<Tensor>(const std::vector<Tensor>& left,
+                                                  const std::vector<Tensor>& right)>;
+/// Running combinations of tuples along `axis`: part i of the result at t is part i of
+/// e[0] . e[1] . .. . e[t], where e[t] is the tuple of the elements of all `parts` at t, and `.` is
+/// `combine`. `parts` have one shape, and the results have their dtypes; 16-bit floats are combined
+/// in f32, and each result is rounded once. The sum of first-order terms is an example:
+///
+///   scan([](auto& x, auto& y) -> std::vector<Tensor> {
+///          return {x[0] * y[0], x[1] * y[0] + y[1]};
+///        }, {a, b}, {1, 0});             // h[t] = a[t] * h[t - 1] + b[t] is result 1
+///
+/// `combine` must be associative, or the results are undefined: the order of the tuples stays, but
+/// how they are grouped is not fixed (as in jax.lax.associative_scan). It need not be commutative.
+/// `identity` has a number for each part. Combined with it on either side, a tuple must not change.
+/// It is the first result of an exclusive scan. Gradients are scans too, of derivatives of
+/// `combine`. It throws InvalidArgument if shapes differ, or if `combine` uses something else than
+/// its arguments.
+std::vector<Tensor> scan(const CombineFunction& combine, const std::vector<Tensor>& parts,
+                         const std::vector<double>& identity, int64_t axis = -1, Running how = {},
+                         Where where = Where::current());
+/// The first-order recurrence h[t] = a[t] * h[t - 1] + b[t] along `axis`, where h before the first
+/// element is 0. a and b have one numeric dtype and one shape, which are those of h; 16-bit floats
+/// are computed in f32, and each result is rounded once. It is a `scan`, so a device computes all
+/// elements of a line together. With `how.exclusive` the result at t is h[t - 1], and with
+/// `how.reverse` h[t] depends on h[t + 1]. To begin with another value h0, add a[0] * h0 to b[0].
+Tensor recurrence(const Tensor& a, const Tensor& b, int64_t axis = -1, Running how = {},
+                  Where where = Where::current());
 
 // ---- Contractions -----------------------------------------------------------------------------
 

@@ -347,6 +347,9 @@ class Reader {
         case 12:
           out.outputs.push_back(value_info(message.get_message()));
           break;
+        case 13:
+          out.values.push_back(value_info(message.get_message()));
+          break;
         case 15:
           message.skip();
           ++out.sparse_weights;

@@ -59,7 +59,7 @@ struct Extent {
   std::string name;
 };
 
-/// ValueInfoProto: an input or output of a graph.
+/// ValueInfoProto: an input or output of a graph, or a value between its nodes.
 struct ValueInfo {
   std::string name;
   bool is_tensor = false;  ///< not a sequence, a map, an optional or a sparse tensor
@@ -109,6 +109,7 @@ struct GraphData {
   std::vector<NodeData> nodes;
   std::vector<TensorData> weights;  ///< the initializers
   std::vector<ValueInfo> inputs, outputs;
+  std::vector<ValueInfo> values;  ///< the types of values between nodes that the file gives
   size_t sparse_weights = 0;
 };
 

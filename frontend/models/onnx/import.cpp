@@ -63,7 +63,8 @@ struct Scope {
   std::map<std::string, Value, std::less<>> values;
   std::map<std::string, const TensorData*, std::less<>> weights = {};  // those not yet used
   const Opsets* opsets = nullptr;
-  std::string prefix = {};  // the names of the calls around the nodes
+  const GraphData* graph = nullptr;  // null in the body of a function
+  std::string prefix = {};           // the names of the calls around the nodes
 };
 
 class Importer final : public Surroundings {
@@ -82,7 +83,7 @@ class Importer final : public Surroundings {
   Imported run() {
     check_version();
     const detail::BuilderScope building(builder_);
-    Scope scope{.opsets = &model_.opsets};
+    Scope scope{.opsets = &model_.opsets, .graph = &model_.graph};
     declare(scope);
     const std::vector<NodeData>& nodes = model_.graph.nodes;
     Progress progress("importing " + file(), "node", nodes.size());
@@ -115,7 +116,7 @@ class Importer final : public Surroundings {
   }
 
   std::vector<Value> inlined(const GraphData& graph) override {
-    Scope scope{.outer = here_, .opsets = here_->opsets, .prefix = here_->prefix};
+    Scope scope{.outer = here_, .opsets = here_->opsets, .graph = &graph, .prefix = here_->prefix};
     for (const TensorData& data : graph.weights) scope.weights[data.name] = &data;
     if (!graph.inputs.empty() || graph.sparse_weights)
       fail(braze::codes::kOnnxNode, "a branch with inputs, or with sparse weights");
@@ -304,11 +305,15 @@ class Importer final : public Surroundings {
     const FunctionData* function = find_function(node);
     const auto version = scope.opsets->find(node.domain);
     const OpRow* row = nullptr;
+    std::string own;  // the name of the function of the host program that is called
     if (!function) {
       bool is_other_version = false;
       if (version != scope.opsets->end())
         row = find_row(node.domain, node.op, version->second, &is_other_version);
-      if (!row) {
+      if (const std::string name = node.domain + "::" + node.op;
+          !row && !node.domain.empty() && is_custom_function(name))
+        own = name;
+      if (!row && own.empty()) {
         add_problem(node, scope,
                     version == scope.opsets->end()
                         ? "the model does not say a version of its operator set"
@@ -331,11 +336,43 @@ class Importer final : public Surroundings {
       is_sound &= !inputs.back().failed;
     }
     if (!is_sound) return false;
-    return function ? call(*function, node, inputs, scope)
-                    : apply(*row, node, version->second, std::move(inputs), scope);
+    if (function) return call(*function, node, inputs, scope);
+    if (row) return apply(*row, node, version->second, std::move(inputs), scope);
+    const auto custom = [&](OnnxNode& built) {
+      if (!built.wants(0)) built.refuse("it has no first result");
+      return called(built, own, declared_type(node.outputs[0], scope));
+    };
+    return apply(custom, node, 0, std::move(inputs), scope);
   }
 
-  bool apply(const OpRow& row, const NodeData& node, int64_t opset, std::vector<Value> inputs,
+  // The type that the file gives to a value of this graph.
+  TensorType declared_type(const std::string& value, const Scope& scope) {
+    const ValueInfo* info = nullptr;
+    if (scope.graph)
+      for (const auto* list : {&scope.graph->outputs, &scope.graph->values})
+        for (const ValueInfo& one : *list)
+          if (one.name == value && one.is_tensor && one.shape) info = &one;
+    if (!info)
+      fail(braze::codes::kOnnxNode,
+           fmt::format("the model does not say the type and shape of {}, the result of a function "
+                       "of the host program",
+                       quote(value)),
+           {.location = {}, .node = {}, .fix = "add them to the graph's value_info"});
+    const auto type = element_type(info->type);
+    if (!type || type->bits != 0)
+      fail(braze::codes::kOnnxNode,
+           fmt::format("no function of the host program returns {}", type_name(info->type)));
+    const size_t sizes = symbols_.size();
+    Shape shape = shape_of(*info);
+    if (symbols_.size() != sizes)
+      fail(braze::codes::kOnnxNode,
+           fmt::format("the extents of {} are not all numbers or sizes of the inputs: {}",
+                       quote(value), shape.to_string()));
+    return {type->dtype, std::move(shape)};
+  }
+
+  template <class Build>
+  bool apply(const Build& build, const NodeData& node, int64_t opset, std::vector<Value> inputs,
              Scope& scope) {
     const std::string& named =
         node.name.empty() && !node.outputs.empty() ? node.outputs[0] : node.name;
@@ -343,7 +380,7 @@ class Importer final : public Surroundings {
                                0);
     const detail::Place place(where);
     OnnxNode built(*this, node, opset, std::move(inputs));
-    const Tensors results = row.one ? Tensors{row.one(built)} : row.several(built);
+    const Tensors results = build(built);
     if (const std::vector<std::string> unread = built.unread(); !unread.empty())
       built.refuse(fmt::format("it has attributes that nothing is known of: {}",
                                join(unread, ", ", [](const std::string& s) { return s; })));

@@ -148,6 +148,8 @@ struct OpRow {
       several = build;
   }
 
+  Tensors operator()(OnnxNode& node) const { return one ? Tensors{one(node)} : several(node); }
+
   static constexpr int kNewest = 1000;
   const char* name;
   int since, until;
@@ -177,6 +179,10 @@ const OpRow* find_row(std::string_view domain, std::string_view op, int64_t opse
 
 /// Every operator that has a row ("Add", "com.microsoft:FastGelu"), sorted, with its versions.
 std::vector<std::pair<std::string, std::string>> imported_ops();
+
+/// The result of a node whose operator is a function of the host program: a call of `function`,
+/// with a result of this type. The attributes of the call are those of the node, as a JSON object.
+Tensors called(OnnxNode& node, const std::string& function, const TensorType& result);
 
 // What several rows use.
 

@@ -8,7 +8,6 @@
 #include "braze/custom_call.h"
 #include "frontend/models/importing.h"
 #include "frontend/models/stablehlo/node.h"
-#include "ir/graph/custom_calls.h"
 #include "ir/support/progress.h"
 #include "ir/support/suggest.h"
 #include "ir/support/text.h"
@@ -346,9 +345,7 @@ class Importer final : public Scalars {
                             operands[i].tensor});
       return {};
     }
-    const bool is_known = find_custom_function(target, CustomMemory::Host) ||
-                          find_custom_function(target, CustomMemory::Cuda);
-    if (!is_known)
+    if (!is_custom_function(target))
       fail(kStablehloNode,
            fmt::format("a call of {}, a function of another library", quote(target)),
            {.fix = "register a function of this name before the import"});

@@ -19,12 +19,16 @@ namespace {
 // In a try, work is repeated for so long that its start does not matter. There are so many tries
 // that one of them is likely to be undisturbed.
 constexpr double kSecondsOfATry = 1e-3, kSecondsOfAll = 20e-3;
+constexpr double kMostWait = 5e-3;  // of a thread for the others
+// The bytes of a thread in a try that moves bytes outside of all caches: they take some
+// milliseconds.
+constexpr double kFarSample = 16 << 20;
 
 /// The time in seconds of `work` on all threads at once: the least of several tries. The time of a
 /// try is the processor time of its slowest thread, because other processes may use the same
-/// processors.
-template <class Work>
-double seconds_on_all(ThreadPool& pool, const Work& work) {
+/// processors. `prepare` comes before each try and does not count.
+template <class Work, class Prepare>
+double seconds_on_all(ThreadPool& pool, const Work& work, const Prepare& prepare) {
   const int threads = pool.threads();
   double best = 1e9, all = 0;
   for (int i = 0; i < 3 || (all < kSecondsOfAll && i < 1000); ++i) {
@@ -32,10 +36,11 @@ double seconds_on_all(ThreadPool& pool, const Work& work) {
     std::atomic<double> slowest{0};
     pool.run(threads, true, [&](int64_t begin, int64_t end, int) {
       for (int64_t piece = begin; piece < end; ++piece) {
+        prepare(piece);
         // All threads begin at the same time, unless the system delays one.
         ++arrived;
         WallClock waiting;
-        for (double waited = 0; arrived < threads && waited < kSecondsOfATry;)
+        for (double waited = 0; arrived < threads && waited < kMostWait;)
           waited += waiting.lap();
         ThreadClock clock;
         work(piece);
@@ -117,6 +122,13 @@ __attribute__((target("avx2"))) void move(std::byte* to, size_t written, const s
   asm volatile("" : : "x"(a) : "memory");  // keeps the compiler from removing the reads
 }
 
+/// Takes these bytes out of all caches. Their memory keeps its content.
+void flush(const std::byte* data, size_t size) {
+  constexpr size_t kLine = 64;
+  for (size_t at = 0; at < size; at += kLine) _mm_clflush(data + at);
+  _mm_mfence();
+}
+
 size_t share_of(double bytes, int threads) {
   const auto steps = static_cast<size_t>(bytes / threads / static_cast<double>(kStep));
   return bytes > 0 ? std::max<size_t>(1, steps) * kStep : 0;
@@ -132,7 +144,8 @@ double measure_host_flops(int threads, int vector_bytes) {
   pool.set_threads(threads);
   const auto multiply_add = vector_bytes == 64 ? multiply_add_512 : multiply_add_256;
   constexpr int64_t kRounds = 200'000;
-  const double seconds = seconds_on_all(pool, [&](int64_t) { multiply_add(kRounds); });
+  const double seconds = seconds_on_all(
+      pool, [&](int64_t) { multiply_add(kRounds); }, [](int64_t) {});
   const double flops_of_a_round = 2.0 * kChains * vector_bytes / sizeof(float);
   return static_cast<double>(pool.threads() * kRounds) * flops_of_a_round / seconds;
 #else
@@ -146,24 +159,39 @@ double measure_host_moves(int threads, double read, double written, double far_b
   if (bytes <= 0) return 0;
   ThreadPool pool;
   pool.set_threads(threads);
-  const double part = std::min(1.0, far_bytes / bytes);
+  // Of what exceeds all caches a part is enough, if it is taken out of the caches before each try.
+  const bool is_far = bytes >= far_bytes;
+  const double part = is_far ? std::min(1.0, kFarSample * threads / bytes) : 1.0;
   const size_t in = share_of(part * read, threads), out = share_of(part * written, threads);
   const size_t total = static_cast<size_t>(threads) * (in + out);
   HostMemory memory;
   std::byte* const data = memory.allocate(total);
   if (!data) return 0;
-  std::memset(data, 1, total);
   const auto of_thread = [&](int64_t i) { return data + static_cast<size_t>(i) * (in + out); };
+  pool.run(threads, true, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) std::memset(of_thread(i), 1, in + out);
+  });
   const auto seconds = [&](int turns, bool past_caches) {
-    return seconds_on_all(pool, [&](int64_t i) {
-      std::byte* const from = of_thread(i);
-      for (int turn = 0; turn < turns; ++turn) move(from + in, out, from, in, past_caches);
-    });
+    return seconds_on_all(
+        pool,
+        [&](int64_t i) {
+          std::byte* const from = of_thread(i);
+          for (int turn = 0; turn < turns; ++turn) move(from + in, out, from, in, past_caches);
+        },
+        [&](int64_t i) {
+          if (is_far) flush(of_thread(i), in + out);
+        });
   };
-  const double once = std::max(seconds(1, false), 1e-9);
-  const int turns = static_cast<int>(std::clamp(kSecondsOfATry / once, 1.0, 10'000.0));
-  double best = turns > 1 ? seconds(turns, false) / turns : once;
-  if (out > 0) best = std::min(best, seconds(turns, true) / turns);
+  double best = 0;
+  if (is_far) {
+    // What is written into caches would not be in memory at the end of a try.
+    best = seconds(1, out > 0);
+  } else {
+    const double once = std::max(seconds(1, false), 1e-9);
+    const int turns = static_cast<int>(std::clamp(kSecondsOfATry / once, 1.0, 10'000.0));
+    best = turns > 1 ? seconds(turns, false) / turns : once;
+    if (out > 0) best = std::min(best, seconds(turns, true) / turns);
+  }
   memory.free(data, total);
   return best * bytes / static_cast<double>(total);
 #else
