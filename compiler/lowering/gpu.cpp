@@ -777,6 +777,7 @@ class GpuLowering : public ThreadLowering {
     builder_.append(BufferOp{id}, {});
     return {id};
   }
+
   // --- Reductions: D6 ---------------------------------------------------------------------------
 
   // The tile type with an axis folded.

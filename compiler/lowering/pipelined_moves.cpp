@@ -46,6 +46,7 @@ void PipelinedLowering::lower_op(const RelayoutOp& op, const Statement& s) {
 }
 
 void PipelinedLowering::lower_scan(const TileScanOp& op, const Statement& s) {
+  if (!op.combiner.monoid() || op.totals) not_lowered("a scan of tuples, or with totals,", s);
   Tuple parts;
   for (const ValueOperand& part : op.operands) parts.push_back(as_array(part, axes_of(part.value)));
   define_scan(s, scan_through_memory(op, std::move(parts), s));
