@@ -847,8 +847,13 @@ class GpuLowering : public ThreadLowering {
       define_scan(s, scan_lanes(op, parts, own.spread[0]));
     else if (of_digit)
       define_scan(s, scan_warps(op, parts, own.spread[0], spread_digits(folded(tile, axis))));
-    else
+    else {
+      for (size_t i = 0; i < parts.size() && op.totals; ++i) {
+        const ValueType& part = tile_[op.operands[i].value].type;
+        check_agrees(folded(part, axis), part, s);
+      }
       define_scan(s, scan_through_memory(op, parts, s));
+    }
   }
 
   Scanned scan_registers(const TileScanOp& op, const Tuple& parts, size_t axis) {

@@ -232,7 +232,6 @@ void ThreadLowering::leave(const Exchange& place, const ValueOperand& value, Val
 
 ThreadLowering::Scanned ThreadLowering::scan_through_memory(const TileScanOp& op, Tuple parts,
                                                             const Statement& s) {
-  if (op.totals) not_lowered("the totals of a scan along digits of several kinds", s);
   const auto axis = static_cast<size_t>(op.axis);
   const int64_t extent = tile_[op.operands[0].value].type.extents[axis];
   std::vector<Exchange> places;
@@ -243,8 +242,11 @@ ThreadLowering::Scanned ThreadLowering::scan_through_memory(const TileScanOp& op
     padding.push_back(op.combiner.padding(i, type.dtype));
     identity.push_back(op.combiner.identity(i, type.dtype));
   }
-  const auto before = [&](int64_t distance, const std::vector<uint64_t>& none) {
+  const auto leave_all = [&] {
     for (size_t i = 0; i < parts.size(); ++i) leave(places[i], parts[i], op.operands[i].value);
+  };
+  const auto before = [&](int64_t distance, const std::vector<uint64_t>& none) {
+    leave_all();
     Tuple out;
     for (size_t i = 0; i < parts.size(); ++i) {
       const ValueId tile = op.operands[i].value;
@@ -263,7 +265,20 @@ ThreadLowering::Scanned ThreadLowering::scan_through_memory(const TileScanOp& op
   };
   for (int64_t distance = 1; distance < extent; distance *= 2)
     parts = combined(op.combiner, before(distance, padding), parts);
-  return {op.exclusive ? before(1, identity) : parts};
+  Scanned out;
+  if (op.totals) {
+    leave_all();
+    for (size_t i = 0; i < parts.size(); ++i) {
+      Form own = form(s.results[parts.size() + i]);
+      own.positions.at("d" + std::to_string(axis)) = Expr(op.reverse ? 0 : extent - 1);
+      wait_for({places[i].memory, false});
+      const ValueType& type = tile_[op.operands[i].value].type;
+      out.total.emplace_back(builder_.load(
+          places[i].memory, {places[i].base + element_number(type, own.positions)}, own.type));
+    }
+  }
+  out.each = op.exclusive ? before(1, identity) : parts;
+  return out;
 }
 
 // --- Words ---------------------------------------------------------------------------------------

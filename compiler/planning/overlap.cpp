@@ -252,6 +252,9 @@ class EarlyCopies {
     const Expr n = loop_symbol(symbol, 0, count, 1);
     Places here = places;
     here.insert_or_assign(loop.symbol, low + n);
+    for (const Statement& s : loop.body->statements)
+      if (const auto* let = s.as<LetOp>())
+        here.insert_or_assign(let->symbol, let->value.substitute(here));
     // The first items go to the slots in order.
     if (!(item->substitute(here) == n)) return false;
     ForOp early{.symbol = symbol, .low = 0, .high = count};
