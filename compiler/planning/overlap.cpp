@@ -213,14 +213,8 @@ class EarlyCopies {
         if (std::ranges::any_of(loop->body->statements,
                                 [&](const Statement& inner) { return has_early_copies(inner); }))
           return collect_items(*loop, places, out);
-        const Expr low = loop->low.substitute(places), high = loop->high.substitute(places);
-        places.insert_or_assign(loop->symbol, low);
-        Region inside;
-        const bool found = collect(*loop->body, places, inside);
-        places.erase(loop->symbol);
-        if (!found) continue;
-        add_branch({{low, IndexComparison::Kind::Lt, high}}, std::move(inside), out);
-        return true;
+        // In a loop over tiles, the number of an item is known only modulo the number of slots.
+        return false;
       }
     }
     return false;

@@ -34,8 +34,8 @@ struct Target {
   int cluster_blocks = 1;        ///< blocks that can reach each other's on-chip storage
 
   // Abilities, which follow from the name.
-  double matrix_speed =
-      0;  ///< how many times as fast matrix units multiply 16-bit factors; 0: none
+  /// How many times as fast matrix units multiply 16-bit factors; 0 if there are none.
+  double matrix_speed = 0;
   /// Whether it has asynchronous matrix instructions, whose factors a pipelined tile program
   /// copies.
   bool asynchronous_dots = false;

@@ -524,7 +524,7 @@ class Generator {
     op.exclusive = random_.one_in(3);
     // Recurrences whose factors are small, and the first element that is not 0.
     const DType dtype = graph_[x].type.dtype;
-    if (!kNumeric.contains(dtype) || !random_.one_in(3)) {
+    if (!kNumeric.contains(dtype) || !random_.one_in(16)) {
       keep(build::scan(graph_, op, x));
     } else if (is_floating(dtype) && random_.one_in(2)) {
       const NodeId factor = build::map(graph_, ElementwiseOp::tanh, {x});

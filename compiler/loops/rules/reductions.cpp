@@ -209,7 +209,12 @@ void part_walks(Scheduled& out, std::string axis, int64_t turn) {
   constexpr int64_t kFewTurns = 4;
   const size_t number = *find_axis(out.tree, axis);
   if (planned_extent(out.tree, number) > kFewTurns * turn)
-    for (int64_t n = 1; find_loop(out.tree, {axis, n}); ++n) out.try_take(LimitStep{{axis, n}});
+    for (int64_t n = 1; find_loop(out.tree, {axis, n}); ++n) {
+      // A phase that looks for the first and last turn takes longer than what it leaves out.
+      Scheduled next = out;
+      if (next.try_take(LimitStep{{axis, n}}) && next.tree.phases.size() == out.tree.phases.size())
+        out = std::move(next);
+    }
   const LoopAxis& own = out.tree.axes[number];
   if (own.extent.is_multiple_of(turn) || own.extent.range().max <= turn) return;
   const IndexComparison inside{own.index(), IndexComparison::Kind::Lt, own.extent};

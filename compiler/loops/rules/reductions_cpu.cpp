@@ -154,12 +154,15 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
     const int64_t each = std::min(
         std::clamp<int64_t>(kTaskElements / (facts.elements * tile), 1, std::max<int64_t>(most, 1)),
         planned_extent(out.tree, *beside));
-    if (each > 1) {
-      out.take(SplitStep{{name}, each});
-      const bool whole = out.tree.axes[*beside].extent.is_constant(each);
-      if (whole) std::erase(lines, name);
-      if (std::ranges::find(nest.lines, column) > std::ranges::find(nest.lines, *beside))
-        out.take(ReorderStep{{name, whole ? 1 : 2}, {lane}});
+    Scheduled next = out;
+    if (each > 1 && next.try_take(SplitStep{{name}, each})) {
+      const bool whole = !find_loop(next.tree, {name, 2});
+      const bool outside =
+          std::ranges::find(nest.lines, column) > std::ranges::find(nest.lines, *beside);
+      if (!outside || next.try_take(ReorderStep{{name, whole ? 1 : 2}, {lane}})) {
+        if (whole) std::erase(lines, name);
+        out = std::move(next);
+      }
     }
   }
   share_values(out, nest, lane, tile, target);

@@ -577,7 +577,7 @@ Tensor cummin(const Tensor& x, int64_t axis = -1, Running how = {}, Where where 
 /// The combination of two tuples, `left` and `right`, as a tuple of the same dtypes. It may use
 /// elementwise functions and numbers, but no other tensors and no casts.
 using CombineFunction = std::function<std::vector<Tensor>(const std::vector<Tensor>& left,
-                                                  const std::vector<Tensor>& right)>;
+                                                          const std::vector<Tensor>& right)>;
 /// Running combinations of tuples along `axis`: part i of the result at t is part i of
 /// e[0] . e[1] . .. . e[t], where e[t] is the tuple of the elements of all `parts` at t, and `.` is
 /// `combine`. `parts` have one shape, and the results have their dtypes; 16-bit floats are combined

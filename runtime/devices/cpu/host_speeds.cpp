@@ -40,8 +40,7 @@ double seconds_on_all(ThreadPool& pool, const Work& work, const Prepare& prepare
         // All threads begin at the same time, unless the system delays one.
         ++arrived;
         WallClock waiting;
-        for (double waited = 0; arrived < threads && waited < kMostWait;)
-          waited += waiting.lap();
+        for (double waited = 0; arrived < threads && waited < kMostWait;) waited += waiting.lap();
         ThreadClock clock;
         work(piece);
         const double taken = clock.lap();
