@@ -1,5 +1,5 @@
 // lowering.h — what the lowerings of tile programs share: the walk over the statements, memory,
-// addresses, guards, rows and control flow. cpu.cpp, gpu.cpp (plain programs) and pipelined.h
+// addresses, guards, rows and control flow. cpu.cpp, gpu.h (plain programs) and pipelined.h
 // (pipelined programs) decide how a tile becomes lanes and arrays, and how the elements of one tile
 // are combined. threads.h has what the two for GPUs share.
 #pragma once

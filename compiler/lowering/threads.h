@@ -1,6 +1,6 @@
 // threads.h — what the two lowerings to the code of a GPU thread share: the numbers of threads
 // (D5), values that pass between the threads of a block (D6) or the blocks of a cluster (D20), and
-// tickets (D26). gpu.cpp lowers plain programs, whose statements all threads of a block execute,
+// tickets (D26). gpu.h lowers plain programs, whose statements all threads of a block execute,
 // and pipelined.h lowers roles, whose statements the threads of each copy of a role execute.
 #pragma once
 
