@@ -104,13 +104,9 @@ void ThreadLowering::wait_for(const Access& access) {
 
 // The accesses of a turn, in the order of memory.
 std::vector<Access> ThreadLowering::accesses_of_turn(const ForOp& loop) const {
-  const std::set<std::string> symbols = symbols_of_turns(loop);
   std::vector<Access> out;
   const auto note = [&](MemoryId tile, const std::vector<Expr>& at, bool store) {
-    auto access = shared_access(tile, at, store);
-    if (!access) return;
-    access->slot = same_in_turns(access->slot, symbols);
-    out.push_back(*std::move(access));
+    if (auto access = shared_access(tile, at, store)) out.push_back(*std::move(access));
   };
   for_each_statement(*loop.body, [&](const Statement& s) {
     if (const auto* load = s.as<LoadOp>()) note(load->memory, load->at, false);
@@ -125,8 +121,13 @@ std::vector<Access> ThreadLowering::accesses_of_turn(const ForOp& loop) const {
 }
 
 void ThreadLowering::enter_loop(const ForOp& loop) {
-  const std::vector<Access> turn = accesses_of_turn(loop);
-  if (accesses_.waits_before_loop(turn)) barrier();
+  std::vector<Access> turn = accesses_of_turn(loop);
+  // A store to any slot waits in each turn for that of the turn before, and the loads with it.
+  const bool waits_in_turns =
+      std::ranges::any_of(turn, [](const Access& access) { return access.store && !access.slot; });
+  const std::set<std::string> symbols = symbols_of_turns(loop);
+  for (Access& access : turn) access.slot = same_in_turns(access.slot, symbols);
+  if (!waits_in_turns && accesses_.waits_before_loop(turn)) barrier();
   enter_turns(loop, turn);
   accesses_.enter_loop(loop, turn, proves_less(uniform(loop.low), uniform(loop.high)) != true);
 }
