@@ -188,7 +188,7 @@ void GpuLowering::before_access(MemoryId memory, bool store, const Slot& slot) {
 }
 
 void GpuLowering::wait_for(const Access& access) {
-  land(access.memory, access.slot);
+  wait_for_copies_to(access.memory, access.slot);
   wait_for_threads(access);
   accesses_.note(access);
 }
@@ -212,7 +212,7 @@ void GpuLowering::enter_turns(const ForOp& loop, const std::vector<Access>& turn
   Turns turns{symbols_of_turns(loop)};
   enter_copies(loop, turns);
   if (!turns.copies)
-    for (const Access& access : turn) land(access.memory, access.slot);
+    for (const Access& access : turn) wait_for_copies_to(access.memory, access.slot);
   loops_.push_back(std::move(turns));
 }
 

@@ -109,7 +109,7 @@ class GpuLowering : public ThreadLowering {
 
   // --- Asynchronous copies: gpu_copies.cpp ------------------------------------------------------
 
-  void land(MemoryId memory, const Slot& slot);
+  void wait_for_copies_to(MemoryId memory, const Slot& slot);
   void wait_for_copies(size_t left);
   void end_copies(size_t left = 0);
   void enter_copies(const ForOp& loop, Turns& turns);

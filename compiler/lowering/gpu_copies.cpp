@@ -28,7 +28,7 @@ Condition ascending(Condition condition) {
 // --- Copies under way ----------------------------------------------------------------------------
 
 // Waits for the copies that may overlap with an access.
-void GpuLowering::land(MemoryId memory, const Slot& slot) {
+void GpuLowering::wait_for_copies_to(MemoryId memory, const Slot& slot) {
   const auto meets = [&](const Group& group) {
     return std::any_of(group.begin(), group.end(), [&](const Copied& copied) {
       return memories_[copied.memory.index] == memory && may_meet(copied.slot, slot);
@@ -189,7 +189,7 @@ size_t GpuLowering::lower_copies(const Region& region, size_t first) {
     const auto& store = *region.statements[at + 1].as<StoreOp>();
     const MemoryId target = memories_[store.memory.index];
     const auto slot = uniform_slot(store.at);
-    land(target, slot);
+    wait_for_copies_to(target, slot);
     wait_for_threads({target, true, slot});
     if (!rehearses_) copy(load, store, result_type(region.statements[at]));
     group.push_back({store.memory, slot});

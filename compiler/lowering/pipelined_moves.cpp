@@ -38,7 +38,7 @@ void PipelinedLowering::lower_op(const RelayoutOp& op, const Statement& s) {
   if (same_threads(layouts_[from], layouts_[to])) return set(to, as_array(op.operand, axes), axes);
   const ValueType& type = tile_[from].type;
   const Exchange place = exchange(type.dtype, type.count());
-  leave(place, as_array(op.operand, axes_of(from)), from);
+  store_to_exchange(place, as_array(op.operand, axes_of(from)), from);
   wait_for({place.memory, false});
   const Form own = form(to);
   set(to, builder_.load(place.memory, {place.base + element_number(type, own.positions)}, own.type),

@@ -224,7 +224,8 @@ Expr ThreadLowering::element_number(const ValueType& tile, const Positions& posi
   return out;
 }
 
-void ThreadLowering::leave(const Exchange& place, const ValueOperand& value, ValueId tile) {
+void ThreadLowering::store_to_exchange(const Exchange& place, const ValueOperand& value,
+                                       ValueId tile) {
   wait_for({place.memory, true});
   builder_.store(value, place.memory,
                  {place.base + element_number(tile_[tile].type, form(tile).positions)},
@@ -243,11 +244,12 @@ ThreadLowering::Scanned ThreadLowering::scan_through_memory(const TileScanOp& op
     padding.push_back(op.combiner.padding(i, type.dtype));
     identity.push_back(op.combiner.identity(i, type.dtype));
   }
-  const auto leave_all = [&] {
-    for (size_t i = 0; i < parts.size(); ++i) leave(places[i], parts[i], op.operands[i].value);
+  const auto store_all = [&] {
+    for (size_t i = 0; i < parts.size(); ++i)
+      store_to_exchange(places[i], parts[i], op.operands[i].value);
   };
   const auto before = [&](int64_t distance, const std::vector<uint64_t>& none) {
-    leave_all();
+    store_all();
     Tuple out;
     for (size_t i = 0; i < parts.size(); ++i) {
       const ValueId tile = op.operands[i].value;
@@ -268,7 +270,7 @@ ThreadLowering::Scanned ThreadLowering::scan_through_memory(const TileScanOp& op
     parts = combined(op.combiner, before(distance, padding), parts);
   Scanned out;
   if (op.totals) {
-    leave_all();
+    store_all();
     for (size_t i = 0; i < parts.size(); ++i) {
       Form own = form(s.results[parts.size() + i]);
       own.positions.at("d" + std::to_string(axis)) = Expr(op.reverse ? 0 : extent - 1);

@@ -98,7 +98,7 @@ class ThreadLowering : public Lowering {
   /// The row-major number of an element of a tile.
   static Expr element_number(const ValueType& tile, const Positions& positions);
   /// Stores a tile's elements by their numbers, for all threads to load behind a barrier.
-  void leave(const Exchange& place, const ValueOperand& value, ValueId tile);
+  void store_to_exchange(const Exchange& place, const ValueOperand& value, ValueId tile);
   /// Step s of the scan combines each element with the one `s` places before it.
   Scanned scan_through_memory(const TileScanOp& op, Tuple parts, const Statement& s);
 
