@@ -14,11 +14,22 @@ class CpuLowering : public Lowering {
       : Lowering(program, target), lanes_(target.vector_lanes(4)) {}
 
  private:
-  void begin_phase(Phase&) override { scratch_ = 0; }
-  void end_phase(Phase& lowered) override { lowered.scratch_bytes = scratch_; }
+  void lower_phase(const Phase& phase) override {
+    Phase lowered;
+    lowered.grid = phase.grid;
+    lowered.barrier = phase.barrier;
+    scratch_ = 0;
+    Region body;
+    builder_.enter(body);
+    lower_region(phase.body);
+    builder_.leave();
+    lowered.body = std::move(body);
+    lowered.scratch_bytes = scratch_;
+    kernel_.phases.push_back(std::move(lowered));
+  }
 
   // L1: vectors along the innermost axis, in an array over all axes.
-  ValueType lower_type(const ValueType& tile) const override {
+  ValueType lower_type(const ValueType& tile) const {
     if (tile.rank() == 0) return tile;
     ValueType out = tile;
     const int64_t inner = tile.extents.back();
@@ -27,31 +38,44 @@ class CpuLowering : public Lowering {
     out.extents.back() = (inner + out.lanes - 1) / out.lanes;
     return out;
   }
+  ValueType array_type(ValueId tile) const override { return lower_type(tile_[tile].type); }
 
-  // L2: the positions of elements, as array positions and lanes.
-  Expr position(size_t axis, const ValueType& tile, const ValueType& lowered) const override {
+  // L2, L3: the positions of elements, as array positions and lanes.
+  Form form(ValueId id) const override {
+    const ValueType& tile = tile_[id].type;
+    Form out{lower_type(tile), renamed_};
+    for (size_t axis = 0; axis < tile.rank(); ++axis)
+      out.positions["d" + std::to_string(axis)] = position(axis, tile, out.type);
+    if (padded(tile, out.type)) out.inside = {inside(tile, out.type)};
+    return out;
+  }
+  static Expr position(size_t axis, const ValueType& tile, const ValueType& lowered) {
     const Expr element =
         lowered.extents[axis] == 1 ? Expr(0) : position_symbol('e', axis, lowered.extents[axis]);
     if (axis + 1 < tile.rank() || lowered.lanes == 1) return element;
     return element * Expr(lowered.lanes) + lane_symbol(lowered.lanes);
   }
-
-  bool padded(const ValueType& tile, const ValueType& lowered) const override {
+  // Whether some lanes are beyond the tile's innermost extent, and the condition that one is not.
+  static bool padded(const ValueType& tile, const ValueType& lowered) {
     return tile.rank() > 0 && tile.extents.back() % lowered.lanes != 0;
   }
-
-  Condition single_store(const ValueType&) const override { return {}; }
+  static IndexComparison inside(const ValueType& tile, const ValueType& lowered) {
+    const size_t last = tile.rank() - 1;
+    return {position(last, tile, lowered), IndexComparison::Kind::Lt, tile.extents[last]};
+  }
+  ValueOperand select_inside(const ValueOperand& value, const ValueType& tile,
+                             const ValueType& type, uint64_t identity) {
+    ValueType flags = type;
+    flags.dtype = DType::Bool;
+    const ValueId in = builder_.append(TestOp{{inside(tile, type)}}, {flags}, "inside")[0];
+    return row(ElementwiseOp::select, {in, value, ValueOperand::literal(type.dtype, identity)});
+  }
 
   // L16: buffers get places in the scratch of the worker.
   void place_buffer(Memory& lowered, int64_t bytes) override {
     lowered.scratch_offset = scratch_;
     scratch_ += (bytes + 63) / 64 * 64;
   }
-
-  void before_access(MemoryId, bool, const std::optional<Expr>&) override {}
-  void enter_loop(const ForOp&) override {}
-  void leave_loop() override {}
-  void check_row(const RowOp&, const Statement&) const override {}
 
   // L10: folds whole vectors first, and then the lanes of one vector.
   void lower_fold(const FoldOp& op, const Statement& s) override {
@@ -201,7 +225,8 @@ class CpuLowering : public Lowering {
     }
   }
 
-  bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const override {
+  bool renames(const ViewOp& op, ValueId source, ValueId result) const override {
+    const ValueType &from = tile_[source].type, &to = tile_[result].type;
     if (from.count() == 1 && to.count() == 1) return true;
     return from.rank() > 0 && to.rank() > 0 && from.extents.back() == to.extents.back() &&
            !padded(from, lower_type(from)) &&
@@ -209,27 +234,9 @@ class CpuLowering : public Lowering {
             op.arguments.back() + 1 == static_cast<int64_t>(from.rank()));
   }
 
-  int64_t row_padding(const ValueType&) const override { return 0; }
-
   // L18: an atomic addition tells which instance arrives last.
   void lower_ticket(const TicketOp& op, const Statement& s) override {
-    const MemoryId memory = memories_[op.memory.index];
-    const Expr at = offset(op.memory, op.at, renamed_);
-    const ValueType i32{DType::I32, 1, {}};
-    const ValueId one = builder_.constant(i32, 1);
-    const ValueId before =
-        builder_.append(AtomicOp{false, memory, at, one, true}, {i32}, "arrived")[0];
-    const ValueId count = builder_.iota(uniform(op.count) - 1, i32);
-    const ValueId last = builder_.row(ElementwiseOp::eq, {before, count});
-    IfOp reset;
-    reset.flag = last;
-    Region then;
-    builder_.enter(then);
-    builder_.store(builder_.constant(i32, 0), memory, {at});
-    builder_.leave();
-    reset.then = std::move(then);
-    builder_.append(std::move(reset), {});
-    define(s.results[0], last);
+    define(s.results[0], arrive(op));
   }
 
   const int64_t lanes_;

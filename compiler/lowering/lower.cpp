@@ -8,7 +8,6 @@
 #include "compiler/lowering/rows.h"
 #include "ir/code/index_program.h"
 #include "ir/code/walk.h"
-#include "ir/kernel/gpu_rules.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -48,17 +47,40 @@ std::vector<int64_t> dense_strides(const ValueType& tile) {
   return strides;
 }
 
-ProgramLowering::ProgramLowering(const TileProgram& program, const Target& target)
+void for_each_statement(const Region& region, const std::function<void(const Statement&)>& visit) {
+  for (const Statement& s : region.statements) {
+    visit(s);
+    for (const Region* inner : regions_of(s)) for_each_statement(*inner, visit);
+  }
+}
+
+Lowering::Lowering(const TileProgram& program, const Target& target)
     : tile_(program), target_(target), builder_(kernel_) {
   kernel_.target = target.name;
 }
 
-void ProgramLowering::lower_signature() {
+Kernel Lowering::run() {
+  lower_signature();
+  for (const Phase& phase : tile_.phases) lower_phase(phase);
+  remove_dead_code(kernel_);
+  return std::move(kernel_);
+}
+
+// Symbols keep their names, so nothing else may take them.
+void Lowering::lower_signature() {
   kernel_.name = builder_.fresh_name(tile_.name);
   kernel_.schedule = tile_.schedule;
   kernel_.resident = tile_.resident;
   kernel_.symbols = tile_.symbols;
   for (const Expr& symbol : tile_.symbols) builder_.fresh_name(symbol.symbol_name());
+  for (const Phase& phase : tile_.phases) {
+    for (const GridAxis& axis : phase.grid) builder_.fresh_name(axis.symbol);
+    for_each_statement(phase.body, [this](const Statement& s) {
+      if (const auto* let = s.as<LetOp>()) builder_.fresh_name(let->symbol);
+      if (const auto* loop = s.as<ForOp>()) builder_.fresh_name(loop->symbol);
+      if (const auto* role = s.as<CopiesOp>()) builder_.fresh_name(role->symbol);
+    });
+  }
   memories_.resize(tile_.memories.size());
   for (const Memory& memory : tile_.memories)
     strides_.push_back(memory.strides.empty() ? row_major(memory.shape) : memory.strides);
@@ -76,23 +98,8 @@ void ProgramLowering::lower_signature() {
     if (tile_.memories[i].space == MemorySpace::Workspace) add_memory(MemoryId(i));
 }
 
-Kernel Lowering::run() {
-  lower_signature();
-  for (const Phase& phase : tile_.phases) {
-    Phase lowered;
-    lowered.grid = phase.grid;
-    lowered.barrier = phase.barrier;
-    begin_phase(lowered);
-    lowered.body = region(phase.body, [this] { end_body(); });
-    end_phase(lowered);
-    kernel_.phases.push_back(std::move(lowered));
-  }
-  remove_dead_code(kernel_);
-  return std::move(kernel_);
-}
-
 // L4, L16: memory of the kernel has one dimension.
-void ProgramLowering::add_memory(MemoryId id) {
+void Lowering::add_memory(MemoryId id) {
   const Memory& memory = tile_[id];
   Memory lowered = memory;
   const std::vector<Expr>& strides = strides_[id.index];
@@ -112,13 +119,6 @@ void ProgramLowering::add_memory(MemoryId id) {
   memories_[id.index] = builder_.add_memory(std::move(lowered));
 }
 
-Positions Lowering::positions(const ValueType& tile, const ValueType& lowered) const {
-  Positions map = renamed_;
-  for (size_t axis = 0; axis < tile.rank(); ++axis)
-    map["d" + std::to_string(axis)] = position(axis, tile, lowered);
-  return map;
-}
-
 std::optional<Expr> Lowering::uniform_slot(const std::vector<Expr>& at) const {
   if (at.size() < 2) return std::nullopt;
   for (const std::string& symbol : at[0].symbols())
@@ -126,25 +126,25 @@ std::optional<Expr> Lowering::uniform_slot(const std::vector<Expr>& at) const {
   return uniform(at[0]);
 }
 
-Condition ProgramLowering::substitute(const Condition& condition, const Positions& map) {
+Condition Lowering::substitute(const Condition& condition, const Positions& map) {
   Condition out;
   for (const IndexComparison& c : condition)
     out.push_back({c.left.substitute(map), c.kind, c.right.substitute(map)});
   return out;
 }
 
-void ProgramLowering::define(ValueId tile, ValueOperand kernel) {
+void Lowering::define(ValueId tile, ValueOperand kernel) {
   values_[tile.index] = kernel;
   if (!kernel.is_literal())
     renamed_.insert_or_assign("%" + tile_[tile].name, value_symbol(kernel_, kernel.value));
 }
 
-std::string_view ProgramLowering::hint(const Statement& statement, size_t i) const {
+std::string_view Lowering::hint(const Statement& statement, size_t i) const {
   const std::string& name = tile_[statement.results[i]].name;
   return std::string_view(name).substr(0, name.find('.'));
 }
 
-ValueId ProgramLowering::emit(StatementOp op, const ValueType& type, const Statement& from) {
+ValueId Lowering::emit(StatementOp op, const ValueType& type, const Statement& from) {
   return builder_.append(std::move(op), {type}, hint(from), from.location)[0];
 }
 
@@ -159,47 +159,28 @@ void Lowering::lower_region(const Region& region) {
   }
 }
 
-Region Lowering::region(const Region& body, const std::function<void()>& at_end) {
-  Region out;
-  builder_.enter(out);
-  lower_region(body);
-  if (at_end) at_end();
-  for (const ValueOperand& yielded : body.yields) {
-    if (const auto* parts = parts_of(yielded))
-      out.yields.insert(out.yields.end(), parts->begin(), parts->end());
-    else
-      out.yields.push_back(mapped(yielded));
-  }
-  builder_.leave();
-  return out;
-}
-
 // --- One overload for each operation -------------------------------------------------------------
 
 void Lowering::lower_op(const LetOp& op, const Statement&) {
-  builder_.fresh_name(op.symbol);
   builder_.append(LetOp{op.symbol, uniform(op.value)}, {});
 }
 
-void Lowering::lower_op(const ConstOp& op, const Statement& s) {
-  define(s.results[0], emit(op, lower_type(result_type(s)), s));
+void Lowering::lower_const(const ConstOp& op, const Statement& s) {
+  define(s.results[0], emit(op, array_type(s.results[0]), s));
 }
 
 void Lowering::lower_op(const IndexOp& op, const Statement& s) {  // L7
-  const ValueType type = lower_type(result_type(s));
-  define(s.results[0],
-         emit(IndexOp{op.value.substitute(positions(result_type(s), type))}, type, s));
+  const Form own = form(s.results[0]);
+  define(s.results[0], emit(IndexOp{op.value.substitute(own.positions)}, own.type, s));
 }
 
 void Lowering::lower_op(const TestOp& op, const Statement& s) {  // L7
-  const ValueType type = lower_type(result_type(s));
-  define(s.results[0],
-         emit(TestOp{substitute(op.condition, positions(result_type(s), type))}, type, s));
+  const Form own = form(s.results[0]);
+  define(s.results[0], emit(TestOp{substitute(op.condition, own.positions)}, own.type, s));
 }
 
 // L5: the number of an element from the coordinates of its place.
-Expr ProgramLowering::offset(MemoryId memory, const std::vector<Expr>& at,
-                             const Positions& map) const {
+Expr Lowering::offset(MemoryId memory, const std::vector<Expr>& at, const Positions& map) const {
   Expr sum;
   for (size_t axis = 0; axis < at.size(); ++axis)
     sum += at[axis].substitute(map) * strides_[memory.index][axis];
@@ -207,7 +188,7 @@ Expr ProgramLowering::offset(MemoryId memory, const std::vector<Expr>& at,
 }
 
 // L6: the alignment in bytes, as far as it is proven for the address of lane 0.
-int64_t ProgramLowering::alignment(MemoryId memory, const Expr& at) const {
+int64_t Lowering::alignment(MemoryId memory, const Expr& at) const {
   const Memory& m = tile_[memory];
   const int64_t bytes = static_cast<int64_t>(size_of(m.dtype));
   const int64_t base = m.space == MemorySpace::Parameter ? std::max(m.align, bytes) : 64;
@@ -219,23 +200,32 @@ int64_t ProgramLowering::alignment(MemoryId memory, const Expr& at) const {
   return align > bytes ? align : 0;
 }
 
-// L3: excludes lanes beyond the tile's innermost extent, and threads for which `more` does not
-// hold.
-Guard Lowering::lower_guard(const Guard& guard, const ValueType& tile, const ValueType& lowered,
-                            const Positions& map, Condition more) {
-  Guard out;
-  out.condition = per_vector(substitute(guard.condition, map), lowered.lanes);
-  out.condition.insert(out.condition.end(), more.begin(), more.end());
-  if (padded(tile, lowered)) {
-    const size_t last = tile.rank() - 1;
-    out.condition.push_back(
-        {position(last, tile, lowered), IndexComparison::Kind::Lt, tile.extents[last]});
+Condition Lowering::clipped(MemoryId memory, const std::vector<Expr>& at, const Form& form) const {
+  Condition out;
+  for (size_t axis = 0; axis < at.size(); ++axis) {
+    const Expr place = at[axis].substitute(form.positions);
+    const Expr& extent = tile_[memory].shape[axis];
+    if (place.range().min < 0) out.push_back({place, IndexComparison::Kind::Ge, 0});
+    if (proves_less(place, extent) != true)
+      out.push_back({place, IndexComparison::Kind::Lt, extent});
   }
+  return out;
+}
+
+// L6, L3: excludes lanes beyond the tile's innermost extent, and threads for which `more` does not
+// hold. `clip` becomes the condition that all coordinates are inside.
+Guard Lowering::lower_guard(const Guard& guard, MemoryId memory, const std::vector<Expr>& at,
+                            const Form& form, Condition more) {
+  Guard out;
+  out.condition = per_vector(substitute(guard.condition, form.positions), form.type.lanes);
+  for (const Condition& part :
+       {guard.clip ? clipped(memory, at, form) : Condition(), std::move(more), form.inside})
+    out.condition.insert(out.condition.end(), part.begin(), part.end());
   if (guard.mask) {
-    ValueOperand mask = splat_to(values_[guard.mask.index], lowered);
+    ValueOperand mask = splat_to(values_[guard.mask.index], form.type);
     if (!out.condition.empty()) {
       const ValueId inside =
-          builder_.append(TestOp{out.condition}, {flags_of(lowered)}, "inside")[0];
+          builder_.append(TestOp{out.condition}, {flags_of(form.type)}, "inside")[0];
       mask = row(ElementwiseOp::logical_and, {mask, inside});
       out.condition.clear();
     }
@@ -246,31 +236,26 @@ Guard Lowering::lower_guard(const Guard& guard, const ValueType& tile, const Val
 
 void Lowering::lower_op(const LoadOp& op, const Statement& s) {
   if (lower_fragments(op, s)) return;
-  const ValueType& tile = result_type(s);
-  const ValueType type = lower_type(tile);
-  const Positions map = positions(tile, type);
-  const MemoryId memory = memories_[op.memory.index];
+  const ValueId tile = s.results[0];
+  const Form own = load_form(op, tile);
+  const MemoryId memory = memory_of(op.memory);
   before_access(memory, /*store=*/false, uniform_slot(op.at));
-  LoadOp load{
-      memory,  {offset(op.memory, op.at, map)}, lower_guard(op.guard, tile, type, map), op.fill, 0,
-      op.cache};
+  Guard guard = lower_guard(op.guard, op.memory, op.at, own);
+  LoadOp load{memory, {address(op.memory, op.at, own)}, std::move(guard), op.fill, 0, op.cache};
   load.align = alignment(op.memory, load.at[0]);
-  define(s.results[0], lower_load(std::move(load), op.memory, type, s));
+  define_in_form(tile, emit(std::move(load), own.type, s), own);
 }
 
 void Lowering::lower_op(const StoreOp& op, const Statement& s) {
-  const ValueOperand value = mapped(op.value);
-  const ValueType& tile = tile_[op.value.value].type;
-  const ValueType& type = type_of(value);
-  const Positions map = positions(tile, type);
-  const MemoryId memory = memories_[op.memory.index];
+  if (op.value.is_literal()) not_lowered("a store of a literal", s);
+  const ValueId tile = op.value.value;
+  const MemoryId memory = memory_of(op.memory);
   before_access(memory, /*store=*/true, uniform_slot(op.at));
-  StoreOp store{value,
-                memory,
-                {offset(op.memory, op.at, map)},
-                lower_guard(op.guard, tile, type, map, single_store(tile)),
-                0,
-                op.cache};
+  if (lower_matrix_store(op)) return;
+  const Form own = store_form(op, tile);
+  const ValueOperand value = in_form(op.value, own);
+  Guard guard = lower_guard(op.guard, op.memory, op.at, own, single_store(tile));
+  StoreOp store{value, memory, {address(op.memory, op.at, own)}, std::move(guard), 0, op.cache};
   store.align = alignment(op.memory, store.at[0]);
   builder_.append(std::move(store), {}, "s", s.location);
 }
@@ -289,26 +274,20 @@ ValueOperand Lowering::splat_to(const ValueOperand& operand, const ValueType& re
   return splat;
 }
 
-void Lowering::lower_op(const RowOp& op, const Statement& s) {
-  const ValueType type = lower_type(result_type(s));
-  check_row(op, s);
-  std::vector<ValueOperand> operands;
-  for (const ValueOperand& operand : op.operands)
-    operands.push_back(splat_to(mapped(operand), type));
-  if (is_machine(op.op)) {
-    define(s.results[0], emit(RowOp{op.op, operands}, type, s));
-  } else {
-    define(s.results[0], emit_body(builder_, op.op, operands, type.dtype));  // L9
-  }
+std::vector<ValueOperand> Lowering::row_operands(const RowOp& op, const Statement& s) {
+  const ValueType type = array_type(s.results[0]);
+  std::vector<ValueOperand> out;
+  for (const ValueOperand& operand : op.operands) out.push_back(splat_to(mapped(operand), type));
+  return out;
 }
 
-ValueOperand Lowering::select_inside(const ValueOperand& value, const ValueType& tile,
-                                     const ValueType& type, uint64_t identity) {
-  const size_t last = tile.rank() - 1;
-  const ValueId inside = builder_.append(
-      TestOp{{{position(last, tile, type), IndexComparison::Kind::Lt, tile.extents[last]}}},
-      {flags_of(type)}, "inside")[0];
-  return row(ElementwiseOp::select, {inside, value, ValueOperand::literal(type.dtype, identity)});
+void Lowering::lower_op(const RowOp& op, const Statement& s) {
+  const ValueType type = array_type(s.results[0]);
+  std::vector<ValueOperand> operands = row_operands(op, s);
+  if (is_machine(op.op))
+    define(s.results[0], emit(RowOp{op.op, std::move(operands)}, type, s));
+  else
+    define(s.results[0], emit_body(builder_, op.op, operands, type.dtype));  // L9
 }
 
 ValueOperand Lowering::fold_lanes(Monoid monoid, const ValueOperand& value) {
@@ -362,7 +341,7 @@ ValueOperand Lowering::packed(std::vector<ValueOperand> elements, const ValueTyp
 
 Lowering::Tuple Lowering::mapped(const Tuple& parts) const {
   Tuple out;
-  for (const ValueOperand& part : parts) out.push_back(ProgramLowering::mapped(part));
+  for (const ValueOperand& part : parts) out.push_back(mapped(part));
   return out;
 }
 
@@ -488,31 +467,29 @@ std::pair<ValueOperand, ValueOperand> Lowering::better(bool is_max, const ValueO
 }
 
 // L13, L14: views are operations on arrays if whole vectors move, and go through memory otherwise.
-void Lowering::lower_op(const ViewOp& op, const Statement& s) {
-  const ValueType& from = tile_[op.operand.value].type;
-  const ValueType& to = result_type(s);
-  const ValueType type = lower_type(to);
+void Lowering::lower_view(const ViewOp& op, const Statement& s) {
+  const ValueId from = op.operand.value, to = s.results[0];
+  const ValueType type = array_type(to);
   ValueOperand value = mapped(op.operand);
   if (op.kind == ViewKind::Broadcast) {
     value = splat_to(value, type);
-    if (type_of(value) == type)
-      define(s.results[0], value);
-    else
-      define(s.results[0], emit(ViewOp{ViewKind::Broadcast, value, {}}, type, s));
+    define(to, type_of(value) == type
+                   ? value
+                   : ValueOperand(emit(ViewOp{ViewKind::Broadcast, value, {}}, type, s)));
   } else if (renames(op, from, to)) {
-    define(s.results[0], rename(op, value, s));
+    define(to, rename(op, value, s));
   } else {
-    define(s.results[0], move_through_memory(op, value, from, to, s));
+    define(to, move_through_memory(op, value, from, to, s));
   }
 }
 
 ValueOperand Lowering::rename(const ViewOp& op, const ValueOperand& value, const Statement& s) {
-  return emit(ViewOp{op.kind, value, op.arguments}, lower_type(result_type(s)), s);
+  return emit(ViewOp{op.kind, value, op.arguments}, array_type(s.results[0]), s);
 }
 
 ValueOperand Lowering::move_through_memory(const ViewOp& op, const ValueOperand& value,
-                                           const ValueType& from, const ValueType& to,
-                                           const Statement& s) {
+                                           ValueId source, ValueId result, const Statement& s) {
+  const ValueType &from = tile_[source].type, &to = tile_[result].type;
   std::vector<int64_t> stored = dense_strides(from);
   int64_t count = from.count();
   if (op.kind == ViewKind::Transpose) {
@@ -529,19 +506,18 @@ ValueOperand Lowering::move_through_memory(const ViewOp& op, const ValueOperand&
   place_buffer(memory, count * static_cast<int64_t>(size_of(from.dtype)));
   const MemoryId id = builder_.add_memory(std::move(memory));
   builder_.append(BufferOp{id}, {});
-  const auto flat = [this](const ValueType& tile, const ValueType& low,
-                           const std::vector<int64_t>& strides, int64_t start) {
+  const auto flat = [](const Form& form, const std::vector<int64_t>& strides, int64_t start) {
     Expr sum = start;
-    for (size_t axis = 0; axis < tile.rank(); ++axis)
-      sum += position(axis, tile, low) * Expr(strides[axis]);
+    for (size_t axis = 0; axis < strides.size(); ++axis)
+      sum += form.positions.at("d" + std::to_string(axis)) * Expr(strides[axis]);
     return sum;
   };
-  const ValueType lowered = type_of(value), type = lower_type(to);
+  const Form before = form(source), after = form(result);
   before_access(id, /*store=*/true);
   builder_.append(StoreOp{value,
                           id,
-                          {flat(from, lowered, stored, 0)},
-                          lower_guard({}, from, lowered, {}, single_store(from)),
+                          {flat(before, stored, 0)},
+                          lower_guard({}, {}, {}, before, single_store(source)),
                           0,
                           CacheHint::None},
                   {});
@@ -556,12 +532,11 @@ ValueOperand Lowering::move_through_memory(const ViewOp& op, const ValueOperand&
   }
   before_access(id, /*store=*/false);
   return emit(
-      LoadOp{
-          id, {flat(to, type, read, start)}, lower_guard({}, to, type, {}), 0, 0, CacheHint::None},
-      type, s);
+      LoadOp{id, {flat(after, read, start)}, lower_guard({}, {}, {}, after), 0, 0, CacheHint::None},
+      after.type, s);
 }
 
-void Lowering::lower_op(const BufferOp& op, const Statement&) {
+void Lowering::lower_buffer(const BufferOp& op) {
   add_memory(op.memory);
   builder_.append(BufferOp{memories_[op.memory.index]}, {});
 }
@@ -572,28 +547,48 @@ void Lowering::lower_op(const ForOp& op, const Statement& s) {
              .low = uniform(op.low),
              .high = uniform(op.high),
              .step = uniform(op.step),
-             .unroll = op.unroll};
-  builder_.fresh_name(op.symbol);
+             .unroll = op.unroll,
+             .is_static = op.is_static};
   std::vector<ValueType> types;
-  const auto carry = [&](const ValueType& type, const ValueOperand& first) {
+  const auto carry = [&](const ValueOperand& first, const ValueType& type, std::string_view name) {
     types.push_back(type);
-    return loop.carried.emplace_back(builder_.declare("carry", type), first).first;
+    loop.carried.emplace_back(builder_.declare(name, type), first);
+    return loop.carried.back().first;
   };
-  for (const auto& [inside, first] : op.carried) {
-    if (const auto* parts = parts_of(first)) {
+  for (size_t i = 0; i < op.carried.size(); ++i) {
+    const ValueId inside = op.carried[i].first;
+    if (const auto* parts = parts_of(op.carried[i].second)) {
       std::vector<ValueOperand> own;
-      for (const ValueOperand& part : *parts) own.emplace_back(carry(type_of(part), part));
+      for (const ValueOperand& part : *parts)
+        own.emplace_back(carry(part, type_of(part), tile_[inside].name));
       define_parts(inside, std::move(own));
-    } else {
-      define(inside, carry(lower_type(tile_[inside].type), mapped(first)));
+      continue;
     }
+    const ValueOperand first = first_carried(op, i);
+    const ValueType type = first.is_literal() ? array_type(inside) : type_of(first);
+    define_carried(op, i, inside, carry(first, type, tile_[inside].name));
   }
   enclosing_.push_back(&s);
   enter_loop(op);
-  loop.body = region(*op.body, [this] { end_body(); });
+  ValueOperand* const count = counter(*op.body);
+  if (count) *count = carry(*count, type_of(*count), "count");
+  Region body;
+  builder_.enter(body);
+  lower_region(*op.body);
+  end_body();
+  for (size_t i = 0; i < op.carried.size(); ++i) {
+    if (const auto* parts = parts_of(op.body->yields[i]))
+      body.yields.insert(body.yields.end(), parts->begin(), parts->end());
+    else
+      body.yields.push_back(yielded_by_turn(op, i, op.body->yields[i]));
+  }
+  if (count) body.yields.push_back(*count);
+  builder_.leave();
+  loop.body = std::move(body);
   leave_loop();
   enclosing_.pop_back();
-  const auto results = builder_.append(std::move(loop), types, "for", s.location);
+  const auto results = builder_.append(
+      std::move(loop), types, s.results.empty() ? "for" : tile_[s.results[0]].name, s.location);
   auto next = results.begin();
   for (size_t i = 0; i < s.results.size(); ++i) {
     if (const auto* parts = parts_of(op.carried[i].first)) {
@@ -601,9 +596,10 @@ void Lowering::lower_op(const ForOp& op, const Statement& s) {
       define_parts(s.results[i], {next, end});
       next = end;
     } else {
-      define(s.results[i], *next++);
+      define_carried(op, i, s.results[i], *next++);
     }
   }
+  if (count) *count = results.back();
 }
 
 void Lowering::lower_op(const IfOp& op, const Statement& s) {
@@ -612,70 +608,59 @@ void Lowering::lower_op(const IfOp& op, const Statement& s) {
   if (op.flag) branch.flag = values_[op.flag.index].value;
   enclosing_.push_back(&s);
   enter_branches();
-  branch.then = region(*op.then);
+  ValueOperand* count = counter(*op.then);
+  if (!count && op.otherwise) count = counter(*op.otherwise);
+  const ValueOperand before = count ? *count : ValueOperand();
+  const auto lowered = [&](const Region& body) {
+    Region out;
+    builder_.enter(out);
+    if (count) *count = before;
+    lower_region(body);
+    for (size_t i = 0; i < s.results.size(); ++i)
+      out.yields.push_back(yielded_by_branch(s.results[i], body.yields[i]));
+    if (count) out.yields.push_back(*count);
+    builder_.leave();
+    return out;
+  };
+  branch.then = lowered(*op.then);
   leave_branch();
-  if (op.otherwise) branch.otherwise = region(*op.otherwise);
+  if (op.otherwise || count) branch.otherwise = lowered(op.otherwise ? *op.otherwise : Region());
   leave_branch();
   leave_branches();
   enclosing_.pop_back();
   std::vector<ValueType> types;
-  for (ValueId result : s.results) types.push_back(lower_type(tile_[result].type));
+  for (size_t i = 0; i < s.results.size(); ++i) {
+    const ValueOperand& yielded = branch.then->yields[i];
+    types.push_back(yielded.is_literal() ? array_type(s.results[i]) : type_of(yielded));
+  }
+  if (count) types.push_back(type_of(*count));
   const auto results = builder_.append(std::move(branch), types, "if", s.location);
-  for (size_t i = 0; i < results.size(); ++i) define(s.results[i], results[i]);
+  for (size_t i = 0; i < s.results.size(); ++i) define(s.results[i], results[i]);
+  if (count) *count = results.back();
 }
 
-// Threads exchange 32-bit words. Bools and short integers are converted to them.
-bool ProgramLowering::needs_word(DType dtype) { return !is_floating(dtype) && size_of(dtype) < 4; }
-
-ValueOperand ProgramLowering::as_word(const ValueOperand& value) {
-  return builder_.row(ElementwiseOp::convert, {value}, DType::I32);
+ValueId Lowering::arrive(const TicketOp& op, const std::function<void(ValueId)>& tell) {
+  const MemoryId counter = memories_[op.memory.index];
+  const Expr at = offset(op.memory, op.at, renamed_);
+  const ValueType i32{DType::I32, 1, {}};
+  const ValueId one = builder_.constant(i32, 1);
+  const ValueId before =
+      builder_.append(AtomicOp{false, counter, at, one, true}, {i32}, "arrived")[0];
+  const ValueId count = builder_.iota(uniform(op.count) - 1, i32);
+  const ValueId last = builder_.row(ElementwiseOp::eq, {before, count});
+  if (tell) tell(last);
+  IfOp reset;
+  reset.flag = last;
+  Region zero;
+  builder_.enter(zero);
+  builder_.store(builder_.constant(i32, 0), counter, {at});
+  builder_.leave();
+  reset.then = std::move(zero);
+  builder_.append(std::move(reset), {});
+  return last;
 }
 
-ValueOperand ProgramLowering::from_word(const ValueOperand& word, DType dtype) {
-  if (dtype == DType::Bool)
-    return row(ElementwiseOp::ne, {word, ValueOperand::literal(DType::I32, 0)});
-  return builder_.row(ElementwiseOp::convert, {word}, dtype);
-}
-
-// Shuffles move 32-bit words, so other values are converted or divided into words.
-ValueOperand ProgramLowering::shuffled(Instruction shuffle, const ValueOperand& value,
-                                       const Expr& lane) {
-  const ValueType type = type_of(value);
-  const DType dtype = type.dtype;
-  if (type.lanes > 1) {
-    const ValueType array{dtype, 1, {type.count() * type.lanes}};
-    return builder_.regroup(shuffled(shuffle, builder_.regroup(value, array), lane), type);
-  }
-  if (needs_word(dtype)) return from_word(shuffled(shuffle, as_word(value), lane), dtype);
-  if (size_of(dtype) == 8) {
-    const auto convert = [&](const ValueOperand& v, DType to) {
-      return ValueOperand(builder_.row(ElementwiseOp::convert, {v}, to));
-    };
-    const auto bitcast = [&](const ValueOperand& v, DType to) {
-      return ValueOperand(builder_.row(ElementwiseOp::bitcast, {v}, to));
-    };
-    const ValueOperand bits = dtype == DType::I64 ? value : bitcast(value, DType::I64);
-    const ValueOperand half = ValueOperand::literal(DType::I64, 32);
-    const ValueOperand low = shuffled(shuffle, convert(bits, DType::U32), lane);
-    const ValueOperand high =
-        shuffled(shuffle, convert(row(ElementwiseOp::shr, {bits, half}), DType::U32), lane);
-    const ValueOperand joined =
-        row(ElementwiseOp::logical_or,
-            {row(ElementwiseOp::shl, {convert(high, DType::I64), half}), convert(low, DType::I64)});
-    return dtype == DType::I64 ? joined : bitcast(joined, dtype);
-  }
-  return builder_.shuffle(shuffle, value, lane);
-}
-
-// The kernels after this one can begin as soon as all blocks of this one have. They wait in turn,
-// and take only the room that this one leaves.
-void ProgramLowering::await_predecessors() {
-  if (!has_instruction(target_, Instruction::griddep_wait)) return;
-  builder_.instruction(Instruction::griddep_launch);
-  builder_.instruction(Instruction::griddep_wait);
-}
-
-void ProgramLowering::not_lowered(std::string_view what, const Statement& s) const {
+void Lowering::not_lowered(std::string_view what, const Statement& s) const {
   fail(kNotLowered,
        fmt::format("tile program {}: {} cannot be lowered to a kernel for {}", tile_.name, what,
                    target_.name),

@@ -20,43 +20,17 @@ constexpr int64_t kMbarrierBytes = 8;
 
 int64_t rounded_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// Visits all statements of a region and of the regions in it.
-void for_each_statement(const Region& region, const std::function<void(const Statement&)>& visit) {
-  for (const Statement& s : region.statements) {
-    visit(s);
-    for (const Region* inner : regions_of(s)) for_each_statement(*inner, visit);
-  }
-}
-
 }  // namespace
 
 PipelinedLowering::PipelinedLowering(const TileProgram& program, const Target& target)
-    : ProgramLowering(program, target), layouts_(program), tiles_(program.values.size()) {}
-
-Kernel PipelinedLowering::run() {
-  builder_.fresh_name("tid");
+    : ThreadLowering(program, target), layouts_(program), tiles_(program.values.size()) {
   builder_.fresh_name("rtid");
-  for (const Phase& phase : tile_.phases) {
-    for (const GridAxis& axis : phase.grid) builder_.fresh_name(axis.symbol);
-    reserve_symbols(phase.body);
-  }
-  lower_signature();
-  for (const Phase& phase : tile_.phases) lower_phase(phase);
-  remove_dead_code(kernel_);
-  return std::move(kernel_);
-}
-
-// Symbols keep their names, so nothing else may take them.
-void PipelinedLowering::reserve_symbols(const Region& region) {
-  for_each_statement(region, [&](const Statement& s) {
-    if (const auto* let = s.as<LetOp>()) builder_.fresh_name(let->symbol);
-    if (const auto* loop = s.as<ForOp>()) builder_.fresh_name(loop->symbol);
-    if (const auto* role = s.as<CopiesOp>()) builder_.fresh_name(role->symbol);
-  });
 }
 
 void PipelinedLowering::lower_phase(const Phase& phase) {
   phase_ = &phase;
+  if (!phase.cluster.empty())
+    block_ = {grid_symbol(phase.cluster, phase.cluster_size), phase.cluster_size};
   Phase lowered;
   lowered.grid = phase.grid;
   lowered.barrier = phase.barrier;
@@ -68,7 +42,8 @@ void PipelinedLowering::lower_phase(const Phase& phase) {
   Region lets, roles;
   builder_.enter(lets);
   for (const Statement& s : phase.body.statements) {
-    if (const auto* let = s.as<LetOp>()) lower_op(*let, s);
+    if (const auto* let = s.as<LetOp>())
+      builder_.append(LetOp{let->symbol, uniform(let->value)}, {});
     if (const auto* channel = s.as<ChannelOp>()) declare_channel(channel->channel);
   }
   builder_.enter(roles);
@@ -80,7 +55,7 @@ void PipelinedLowering::lower_phase(const Phase& phase) {
   begin_block(lowered);
   if (std::ranges::any_of(phase.body.statements,
                           [](const Statement& s) { return s.as<AwaitOp>(); }))
-    await_predecessors();
+    lower_await();
   builder_.leave();
   std::move(roles.statements.begin(), roles.statements.end(), std::back_inserter(lets.statements));
   lowered.body = std::move(lets);
@@ -268,7 +243,7 @@ bool PipelinedLowering::only_puts(const Region& region) const {
 
 void PipelinedLowering::lower_role(const Role& role) {
   role_ = role;
-  state_ = {};
+  accesses_.clear();
   const CopiesOp& op = *role.op;
   builder_.role(op.name, role.first_warp, role.first_warp + op.warps * op.copies, op.registers,
                 [&](const Expr& rtid) {
@@ -287,18 +262,19 @@ void PipelinedLowering::lower_role(const Role& role) {
 
 // D1: the copy, warp and lane of a thread, from its number in the role.
 void PipelinedLowering::role_symbols(const Expr& rtid) {
-  const auto define = [&](std::string_view name, const Expr& value) {
+  const auto name_value = [&](std::string_view name, const Expr& value) {
     if (value.as_constant() || value.kind() == Expr::Kind::Symbol) return value;
     builder_.append(LetOp{std::string(name), value}, {});
     return let_symbol(name, value);
   };
   const int64_t threads = role_.threads();
   const CopiesOp& op = *role_.op;
-  role_.copy = op.copies > 1 ? define(op.symbol, floordiv(rtid, threads)) : Expr(0);
+  role_.copy = op.copies > 1 ? name_value(op.symbol, floordiv(rtid, threads)) : Expr(0);
   if (!op.symbol.empty()) renamed_.insert_or_assign(op.symbol, role_.copy);
   role_.thread = mod(rtid, threads);
-  role_.warp = define(builder_.fresh_name("warp"), floordiv(role_.thread, kWarpThreads));
-  role_.lane = define(builder_.fresh_name("l"), mod(rtid, kWarpThreads));
+  role_.warp = name_value(builder_.fresh_name("warp"), floordiv(role_.thread, kWarpThreads));
+  role_.lane = name_value(builder_.fresh_name("l"), mod(rtid, kWarpThreads));
+  threads_ = {{role_.warp, op.warps}, {role_.lane, kWarpThreads}};
 }
 
 // D14: the copy that passes the first element passes it once before it starts.
@@ -351,134 +327,15 @@ void PipelinedLowering::by_first_thread(const std::function<void()>& then) {
 }
 
 // D16: a barrier for the threads of this copy of the role.
-void PipelinedLowering::copy_barrier() {
+void PipelinedLowering::barrier() {
   builder_.barrier(role_.copy + role_.first_barrier, role_.threads());
-  state_ = {};
+  accesses_.clear();
 }
 
 // --- Statements ---------------------------------------------------------------------------------
 
-void PipelinedLowering::lower_region(const Region& region) {
-  for (const Statement& s : region.statements)
-    std::visit([&](const auto& op) { lower_op(op, s); }, s.op);
-}
-
-Region PipelinedLowering::region(const Region& body) {
-  Region out;
-  builder_.enter(out);
-  lower_region(body);
-  builder_.leave();
-  return out;
-}
-
-void PipelinedLowering::lower_op(const LetOp& op, const Statement&) {
-  builder_.append(LetOp{op.symbol, uniform(op.value)}, {});
-}
-
-// The accesses of a turn are still pending when the next turn begins.
-void PipelinedLowering::note_loop(const Region& body) {
-  for_each_statement(body, [&](const Statement& s) {
-    const auto note = [&](MemoryId tile, bool stored, bool loaded) {
-      if (!windows_.contains(tile) && memories_[tile.index] == MemoryId()) return;
-      if (!is_on_chip(tile)) return;
-      const OnChip place = on_chip(tile);
-      if (tile_[place.tile].space != MemorySpace::Local) return;
-      Pending& pending = state_.buffers[place.memory];
-      pending.stored |= stored;
-      pending.loaded |= loaded;
-    };
-    if (const auto* load = s.as<LoadOp>()) note(load->memory, false, true);
-    if (const auto* store = s.as<StoreOp>()) note(store->memory, true, false);
-    if (const auto* dot = s.as<StartDotOp>()) {
-      if (dot->a_window) note(dot->a_window, false, true);
-      note(dot->b_window, false, true);
-    }
-  });
-}
-
-void PipelinedLowering::lower_op(const ForOp& op, const Statement& s) {
-  ForOp loop{.symbol = op.symbol,
-             .low = uniform(op.low),
-             .high = uniform(op.high),
-             .step = uniform(op.step),
-             .unroll = op.unroll};
-  loop.is_static = op.is_static;
-  std::vector<ValueType> types;
-  std::vector<bool> flat;
-  for (size_t i = 0; i < op.carried.size(); ++i) {
-    const auto& [inside, first] = op.carried[i];
-    flat.push_back(carries_flat(op, i));
-    const auto axes = axes_of(inside);
-    ValueOperand begin;
-    if (only_zero(op, i))
-      begin = builder_.undefined(
-          {tile_[inside].type.dtype, 1, {array_type(DType::F32, axes).count()}});  // D21
-    else
-      begin = flat[i] ? as_flat(first.value) : as_array(first, axes);
-    types.push_back(type_of(begin));
-    const ValueId carried = builder_.declare(tile_[inside].name, types.back());
-    set(inside, carried, axes, flat[i]);
-    loop.carried.emplace_back(carried, begin);
-  }
-  const BarrierState before = state_;
-  note_loop(*op.body);
-  const bool counts = meetings_.value && has_meeting(*op.body);
-  if (counts) {
-    types.push_back(type_of(meetings_));
-    loop.carried.emplace_back(builder_.declare("meetings", types.back()), meetings_);
-    meetings_ = loop.carried.back().first;
-  }
-  Region body;
-  builder_.enter(body);
-  lower_region(*op.body);
-  for (size_t i = 0; i < op.carried.size(); ++i) {
-    const ValueOperand& yielded = op.body->yields[i];
-    body.yields.push_back(flat[i] ? as_flat(yielded.value)
-                                  : as_array(yielded, axes_of(op.carried[i].first)));
-  }
-  if (counts) body.yields.push_back(meetings_);
-  builder_.leave();
-  loop.body = std::move(body);
-  // For the case that no turn runs.
-  if (proves_less(loop.low, loop.high) != true) state_.add(before);
-  const auto results = builder_.append(
-      std::move(loop), types, s.results.empty() ? "for" : tile_[s.results[0]].name, s.location);
-  if (counts) meetings_ = results.back();
-  for (size_t i = 0; i < s.results.size(); ++i)
-    set(s.results[i], results[i], axes_of(s.results[i]), flat[i]);
-}
-
-void PipelinedLowering::lower_op(const IfOp& op, const Statement& s) {
-  IfOp branch;
-  branch.condition = uniform(op.condition);
-  if (op.flag) branch.flag = tiles_[op.flag.index].value.value;
-  const BarrierState before = state_;
-  const bool counts =
-      meetings_.value && (has_meeting(*op.then) || (op.otherwise && has_meeting(*op.otherwise)));
-  const ValueOperand met = meetings_;
-  const auto lowered = [&](const Region& body) {
-    Region out;
-    builder_.enter(out);
-    meetings_ = met;
-    lower_region(body);
-    for (size_t i = 0; i < s.results.size(); ++i)
-      out.yields.push_back(as_array(body.yields[i], axes_of(s.results[i])));
-    if (counts) out.yields.push_back(meetings_);
-    builder_.leave();
-    return out;
-  };
-  branch.then = lowered(*op.then);
-  const BarrierState after_then = state_;
-  state_ = before;
-  if (op.otherwise || counts) branch.otherwise = lowered(op.otherwise ? *op.otherwise : Region());
-  state_.add(after_then);
-  std::vector<ValueType> types;
-  for (const ValueOperand& yielded : branch.then->yields) types.push_back(type_of(yielded));
-  if (s.results.empty() && !counts) types.clear();
-  const auto results = builder_.append(std::move(branch), types, "if", s.location);
-  for (size_t i = 0; i < s.results.size(); ++i)
-    set(s.results[i], results[i], axes_of(s.results[i]));
-  meetings_ = counts ? ValueOperand(results.back()) : met;
+void PipelinedLowering::lower_in_role(const Statement& s) {
+  std::visit([&](const auto& op) { lower_op(op, s); }, s.op);
 }
 
 // D9: a put waits until the slot is empty, and fills it.

@@ -14,17 +14,16 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/lowering/lowering.h"
+#include "compiler/lowering/threads.h"
 #include "ir/code/boxes.h"
 #include "ir/code/layout.h"
 #include "ir/tile/layouts.h"
 
 namespace braze {
 
-class PipelinedLowering : public ProgramLowering {
+class PipelinedLowering : public ThreadLowering {
  public:
   PipelinedLowering(const TileProgram& program, const Target& target);
-  Kernel run();
 
  private:
   // --- Phases, roles, channels: pipelined.cpp ---------------------------------------------------
@@ -54,26 +53,8 @@ class PipelinedLowering : public ProgramLowering {
     bool copies = false;  // whether all of its threads copy
     int64_t threads() const { return op->warps * kWarpThreads; }
   };
-  // D16: the accesses to a buffer since the last barrier of the copy.
-  struct Pending {
-    bool stored = false, loaded = false;
-  };
-  struct BarrierState {
-    std::map<MemoryId, Pending> buffers;
-    bool store_waited = false;
-    /// After a branch, the accesses of both sides count.
-    void add(const BarrierState& other) {
-      for (const auto& [memory, pending] : other.buffers) {
-        buffers[memory].stored |= pending.stored;
-        buffers[memory].loaded |= pending.loaded;
-      }
-      store_waited |= other.store_waited;
-    }
-  };
-
   void place_buffer(Memory& lowered, int64_t bytes) override;
-  void reserve_symbols(const Region& region);
-  void lower_phase(const Phase& phase);
+  void lower_phase(const Phase& phase) override;
   void note_roles(const Phase& phase);
   void note_copies(const Region& region);
   void declare_channel(ChannelId id);
@@ -95,22 +76,16 @@ class PipelinedLowering : public ProgramLowering {
   Expr round(const Channel& channel, const Expr& item) const {
     return floordiv(item, channel.depth);
   }
-  void by_first_thread(const std::function<void()>& then);
-  void copy_barrier();
+  void by_first_thread(const std::function<void()>& then) override;
+  void barrier() override;
 
-  void lower_region(const Region& region);
-  Region region(const Region& body);
-
-  void lower_op(const LetOp& op, const Statement& s);
-  void lower_op(const ForOp& op, const Statement& s);
-  void lower_op(const IfOp& op, const Statement& s);
+  void lower_in_role(const Statement& s) override;
   void lower_op(const PutOp& op, const Statement& s);
   void lower_op(const ReceiveOp& op, const Statement& s);
   void lower_op(const ReleaseOp& op, const Statement& s);
   void lower_op(const PassOp& op, const Statement& s);
   void lower_op(const TakeOp& op, const Statement& s);
   Expr turn_barrier(TokenId token, const Expr& element) const;
-  void note_loop(const Region& body);
 
   // --- Registers: pipelined_values.cpp ----------------------------------------------------------
 
@@ -121,52 +96,48 @@ class PipelinedLowering : public ProgramLowering {
     std::vector<RegisterDigit> axes;
     bool flat = false;  // whether one array axis has all digits
   };
-  // The positions of a tile's elements in an array, whose neighbours may be lanes of vectors.
-  struct ArrayForm {
-    std::vector<RegisterDigit> axes;
-    int64_t lanes = 1;
-    ValueType type;
-    Positions positions;
-  };
-
   void note_frames(const Region& region);
-  ArrayForm form(ValueId tile, const std::vector<RegisterDigit>& axes, int64_t lanes) const;
-  ArrayForm form(const Layout& layout, DType dtype, const std::vector<RegisterDigit>& axes,
-                 int64_t lanes) const;
-  ArrayForm vector_form(ValueId tile, const std::vector<RegisterDigit>& axes, MemoryId memory,
-                        const std::vector<Expr>& at, const Guard& guard) const;
-  static bool divides_vectors(const Condition& condition, int64_t lanes);
+  Form form(ValueId tile) const override { return form(tile, axes_of(tile), 1); }
+  Form form(ValueId tile, const std::vector<RegisterDigit>& axes, int64_t lanes) const;
+  Form form(const Layout& layout, DType dtype, const std::vector<RegisterDigit>& axes,
+            int64_t lanes) const;
+  Form vector_form(ValueId tile, const std::vector<RegisterDigit>& axes, MemoryId memory,
+                   const std::vector<Expr>& at, const Guard& guard) const;
+  bool divides_vectors(const Guard& guard, MemoryId memory, const std::vector<Expr>& at,
+                       const Form& form) const;
   std::vector<RegisterDigit> axes_of(ValueId tile) const { return register_digits(layouts_[tile]); }
+  ValueType array_type(ValueId tile) const override {
+    return array_type(tile_[tile].type.dtype, axes_of(tile));
+  }
   static ValueType array_type(DType dtype, const std::vector<RegisterDigit>& axes);
-  Expr thread_digit(const Digit& digit) const;
+  Form load_form(const LoadOp& op, ValueId tile) const override;
+  Form store_form(const StoreOp& op, ValueId tile) const override;
+  ValueOperand in_form(const ValueOperand& tile, const Form& form) override;
+  void define_in_form(ValueId tile, const ValueOperand& value, const Form& form) override;
+  void define(ValueId tile, ValueOperand value) override { set(tile, value, axes_of(tile)); }
   ValueOperand as_array(const ValueOperand& tile, const std::vector<RegisterDigit>& axes);
   ValueOperand as_flat(ValueId tile);
   ValueOperand reshaped(const ValueOperand& value, const std::vector<int64_t>& extents);
   void set(ValueId tile, ValueOperand value, std::vector<RegisterDigit> axes, bool flat = false);
-  Condition single_store(const Layout& layout) const;
-  static bool uses(const Layout& layout, Resource resource);
+  Condition single_store(ValueId tile) const override {
+    return first_of(thread_digits(layouts_[tile]));
+  }
   static std::vector<Digit> thread_digits(const Layout& layout);
-  /// The number of this thread among those that differ in the digits, and how many such threads
-  /// are.
-  std::pair<Expr, int64_t> number_among(const std::vector<Digit>& digits) const;
-  Guard lower_guard(const Guard& guard, MemoryId memory, const std::vector<Expr>& at,
-                    const ArrayForm& form) const;
   bool carries_flat(const ForOp& op, size_t i) const;
   bool only_zero(const ForOp& op, size_t i) const;
+  ValueOperand first_carried(const ForOp& op, size_t i) override;
+  void define_carried(const ForOp& op, size_t i, ValueId tile, ValueId value) override;
+  ValueOperand yielded_by_turn(const ForOp& op, size_t i, const ValueOperand& yielded) override;
+  ValueOperand yielded_by_branch(ValueId result, const ValueOperand& yielded) override;
 
-  void lower_op(const ConstOp& op, const Statement& s);
-  void lower_op(const IndexOp& op, const Statement& s);
-  void lower_op(const TestOp& op, const Statement& s);
-  void lower_op(const LoadOp& op, const Statement& s);
-  void lower_op(const StoreOp& op, const Statement& s);
-  void lower_op(const RowOp& op, const Statement& s);
-  void lower_op(const FoldOp& op, const Statement& s);
-  void lower_op(const ViewOp& op, const Statement& s);
+  void lower_const(const ConstOp& op, const Statement& s) override;
+  std::vector<ValueOperand> row_operands(const RowOp& op, const Statement& s) override;
+  void lower_fold(const FoldOp& op, const Statement& s) override;
+  void lower_arg_fold(const ArgFoldOp&, const Statement& s) override {
+    not_lowered("reduce argmin and argmax in a role", s);
+  }
+  void lower_view(const ViewOp& op, const Statement& s) override;
   void slice(const ViewOp& op, const Statement& s);
-  ValueOperand fold_digit(Monoid monoid, const ValueOperand& value, const Digit& digit,
-                          const std::vector<Digit>& others);
-  ValueOperand fold_warps(Monoid monoid, const ValueOperand& value, const Digit& digit,
-                          const std::vector<Digit>& others);
 
   // --- On-chip storage: pipelined_copies.cpp ----------------------------------------------------
 
@@ -187,18 +158,22 @@ class PipelinedLowering : public ProgramLowering {
   Matrix matrix(MemoryId tile) const;
   OnChip on_chip(MemoryId tile) const;
   Expr origin(const OnChip& place) const;
-  Expr chip_address(const OnChip& place, const std::vector<Expr>& at, const ArrayForm& form);
-  bool chip_neighbours(const OnChip& place, const std::vector<Expr>& at,
-                       const ArrayForm& form) const;
+  Expr chip_address(const OnChip& place, const std::vector<Expr>& at, const Form& form);
+  bool chip_neighbours(const OnChip& place, const std::vector<Expr>& at, const Form& form) const;
   bool is_on_chip(MemoryId tile) const;
 
-  void lower_op(const BufferOp& op, const Statement& s);
+  void lower_buffer(const BufferOp& op) override;
+  MemoryId memory_of(MemoryId tile) const override;
+  Expr address(MemoryId tile, const std::vector<Expr>& at, const Form& form) override;
+  int64_t alignment(MemoryId tile, const Expr& address) const override;
+  std::optional<Access> shared_access(MemoryId tile, const std::vector<Expr>& at,
+                                      bool store) const override;
+  void before_access(MemoryId memory, bool store, const Slot& slot = {}) override;
+  bool lower_matrix_store(const StoreOp& op) override;
   void lower_op(const WindowOp& op, const Statement& s);
   void lower_op(const CopyOp& op, const Statement& s);
   void lower_op(const StartStoreOp& op, const Statement& s);
   void lower_op(const WaitStoreOp& op, const Statement& s);
-  void before_load(const OnChip& place);
-  void before_store(const OnChip& place);
   void before_async_read(const OnChip& place);
 
   /// The box that is copied to a matrix of a field. If the blocks of a cluster divide its rows,
@@ -214,39 +189,34 @@ class PipelinedLowering : public ProgramLowering {
   TensorMapId tensor_map(MemoryId memory, std::vector<int64_t> extents, int64_t swizzle);
   void each_panel(int64_t panels, const std::function<void(const Expr&)>& visit);
   bool stores_matrices(const StoreOp& op, const OnChip& place) const;
-  void store_matrices(const StoreOp& op, const OnChip& place, const Statement& s);
+  void store_matrices(const StoreOp& op, const OnChip& place);
 
   // --- Between threads: pipelined_moves.cpp -----------------------------------------------------
 
-  struct Exchange {
-    MemoryId memory;
-    Expr base;  // the offset of this copy's place
-  };
-  Exchange exchange(const ValueType& tile);
-  void leave(const Exchange& place, const ValueOperand& value, ValueId tile);
+  Exchange exchange(DType dtype, int64_t count) override;
   void lower_op(const RelayoutOp& op, const Statement& s);
-  void lower_op(const TileScanOp& op, const Statement& s);
+  void lower_scan(const TileScanOp& op, const Statement& s) override;
 
   // --- Clusters and tickets: pipelined_meetings.cpp ----------------------------------------------
 
   static bool has_meeting(const Region& region);
   void begin_meetings(const Region& role);
   void fold_cluster(const FoldOp& op, const Statement& s);
-  void lower_op(const TicketOp& op, const Statement& s);
+  Meeting begin_meeting(DType dtype, int64_t size, const Statement& s) override;
+  ValueOperand* counter(const Region& region) override;
+  void begin_ticket(const Statement& s) override;
+  void end_ticket() override;
 
   // --- Matrix instructions: pipelined_dots.cpp --------------------------------------------------
 
   void lower_op(const StartDotOp& op, const Statement& s);
   void lower_op(const WaitDotOp& op, const Statement& s);
-  void lower_op(const TileDotOp& op, const Statement& s);
+  void lower_dot(const TileDotOp& op, const Statement& s) override;
   ValueOperand accumulator(const StartDotOp& op);
   std::vector<ValueOperand> fragments(const ValueOperand& tile, int64_t steps);
   Place matrix_operand(MemoryId window, int64_t contracted, int64_t step, int64_t depth) const;
   InstructionOperand first_scale(const StartDotOp& op);
 
-  void lower_op(const ArgFoldOp&, const Statement& s) {
-    not_lowered("reduce argmin and argmax in a role", s);
-  }
   // The statements at the head of a phase were handled before. The verifier excludes statements of
   // another level.
   template <class Other>
@@ -280,7 +250,6 @@ class PipelinedLowering : public ProgramLowering {
   // The number of reductions that were lowered, and that of mbarriers for them.
   int64_t meeting_ = 0, meeting_slots_ = 0;
   MemoryId meeting_barriers_;
-  BarrierState state_;
   // The put whose copies are being lowered.
   const PutOp* put_ = nullptr;
 };

@@ -45,7 +45,7 @@ PipelinedLowering::OnChip PipelinedLowering::on_chip(MemoryId tile) const {
           std::vector<Expr>(type.rank())};
 }
 
-void PipelinedLowering::lower_op(const BufferOp& op, const Statement&) {
+void PipelinedLowering::lower_buffer(const BufferOp& op) {
   const Memory& memory = tile_[op.memory];
   const int64_t count = memory_type(memory).count();
   memories_[op.memory.index] = shared(memory.name, memory.dtype, role_.op->copies * count,
@@ -89,9 +89,22 @@ Expr PipelinedLowering::origin(const OnChip& place) const {
          mod(column, m.panel);
 }
 
+MemoryId PipelinedLowering::memory_of(MemoryId tile) const {
+  return is_on_chip(tile) ? on_chip(tile).memory : memories_[tile.index];
+}
+
+Expr PipelinedLowering::address(MemoryId tile, const std::vector<Expr>& at, const Form& form) {
+  return is_on_chip(tile) ? chip_address(on_chip(tile), at, form)
+                          : offset(tile, at, form.positions);
+}
+
+int64_t PipelinedLowering::alignment(MemoryId tile, const Expr& address) const {
+  return is_on_chip(tile) ? 0 : Lowering::alignment(tile, address);
+}
+
 // D4: the address of an element of the part at the coordinates `at`, over the positions of `form`.
 Expr PipelinedLowering::chip_address(const OnChip& place, const std::vector<Expr>& at,
-                                     const ArrayForm& form) {
+                                     const Form& form) {
   OnChip element = place;
   const size_t missing = element.offsets.size() - at.size();  // leading extents of 1
   for (size_t axis = 0; axis < at.size(); ++axis)
@@ -115,36 +128,40 @@ Expr PipelinedLowering::chip_address(const OnChip& place, const std::vector<Expr
 // Whether the lanes of an access are an aligned vector. A swizzle moves whole chunks, and these are
 // at least as large as a vector.
 bool PipelinedLowering::chip_neighbours(const OnChip& place, const std::vector<Expr>& at,
-                                        const ArrayForm& form) const {
+                                        const Form& form) const {
   OnChip element = place;
   const size_t missing = element.offsets.size() - at.size();
   for (size_t axis = 0; axis < at.size(); ++axis)
     element.offsets[missing + axis] += at[axis].substitute(form.positions);
-  const Expr lane = lane_symbol(static_cast<int32_t>(form.lanes));
+  const Expr lane = lane_symbol(static_cast<int32_t>(form.type.lanes));
   for (size_t axis = 0; axis + 1 < element.offsets.size(); ++axis)
     if (element.offsets[axis].uses("lane")) return false;
   const Matrix m = matrix(place.tile);
-  return m.panel % form.lanes == 0 && (element.offsets.back() - lane).is_multiple_of(form.lanes);
+  return m.panel % form.type.lanes == 0 &&
+         (element.offsets.back() - lane).is_multiple_of(form.type.lanes);
 }
 
 // --- D16 ----------------------------------------------------------------------------------------
 
-void PipelinedLowering::before_load(const OnChip& place) {
-  if (tile_[place.tile].space != MemorySpace::Local) return;
-  if (state_.buffers[place.memory].stored) copy_barrier();
-  state_.buffers[place.memory].loaded = true;
+std::optional<Access> PipelinedLowering::shared_access(MemoryId tile, const std::vector<Expr>&,
+                                                       bool store) const {
+  if (!is_on_chip(tile) || (!windows_.contains(tile) && !memories_[tile.index]))
+    return std::nullopt;
+  const OnChip place = on_chip(tile);
+  if (tile_[place.tile].space != MemorySpace::Local) return std::nullopt;
+  return Access{place.memory, store};
 }
 
-void PipelinedLowering::before_store(const OnChip& place) {
-  const Pending& before = state_.buffers[place.memory];
-  if (before.stored || before.loaded || state_.store_waited) copy_barrier();
-  state_.buffers[place.memory].stored = true;
+void PipelinedLowering::before_access(MemoryId memory, bool store, const Slot&) {
+  if (std::ranges::find(buffers_, memory, &SharedObject::memory) != buffers_.end())
+    wait_for({memory, store});
 }
 
 void PipelinedLowering::before_async_read(const OnChip& place) {
-  if (tile_[place.tile].space != MemorySpace::Local || !state_.buffers[place.memory].stored) return;
+  if (tile_[place.tile].space != MemorySpace::Local || !accesses_.unfenced(place.memory)) return;
   builder_.instruction(Instruction::fence_proxy_async);
-  copy_barrier();
+  accesses_.note_fence();
+  barrier();
 }
 
 // --- Bulk copies: D11, D18 ----------------------------------------------------------------------
@@ -281,15 +298,15 @@ void PipelinedLowering::copy_by_threads(const CopyOp& op) {
   std::vector<Expr> everywhere;
   for (size_t axis = 0; axis < type.rank(); ++axis)
     everywhere.push_back(position_symbol('d', axis, type.extents[axis]));
-  ArrayForm own = form(layout, type.dtype, axes, 1);
+  Form own = form(layout, type.dtype, axes, 1);
   const auto bytes = static_cast<int64_t>(size_of(type.dtype));
   const bool neighbours =
       !axes.empty() && axes.back().axis + 1 == type.rank() && axes.back().weight == 1;
   for (int64_t lanes = neighbours ? axes.back().extent : 1; lanes > 1; lanes /= 2) {
-    ArrayForm vector = form(layout, type.dtype, axes, lanes);
+    Form vector = form(layout, type.dtype, axes, lanes);
     const Expr address = offset(op.memory, op.at, vector.positions);
     if (axes.back().extent % lanes != 0 || lanes * bytes > kChunkBytes || op.guard.mask ||
-        divides_vectors(lower_guard(op.guard, op.memory, op.at, vector).condition, lanes) ||
+        divides_vectors(op.guard, op.memory, op.at, vector) ||
         !address.coefficient_of("lane").value_or(Expr(0)).is_constant(1) ||
         alignment(op.memory, address) < lanes * bytes || !chip_neighbours(to, everywhere, vector))
       continue;
@@ -304,7 +321,8 @@ void PipelinedLowering::copy_by_threads(const CopyOp& op) {
               op.cache};
   load.align = alignment(op.memory, load.at[0]);
   const ValueId value = builder_.append(std::move(load), {own.type}, "part")[0];
-  builder_.store(value, to.memory, {chip_address(to, everywhere, own)}, {single_store(layout), {}});
+  builder_.store(value, to.memory, {chip_address(to, everywhere, own)},
+                 {first_of(thread_digits(layout)), {}});
 }
 
 // The bytes of an item that arrive by bulk copies, which the barrier counts.
@@ -354,10 +372,16 @@ void PipelinedLowering::lower_op(const StartStoreOp& op, const Statement& s) {
 
 void PipelinedLowering::lower_op(const WaitStoreOp& op, const Statement&) {
   by_first_thread([&] { builder_.instruction(Instruction::bulk_wait_read, {Expr(op.pending)}); });
-  state_.store_waited = true;
+  accesses_.note_all_loaded();
 }
 
 // --- Matrices of 16-bit elements: D4 ------------------------------------------------------------
+
+bool PipelinedLowering::lower_matrix_store(const StoreOp& op) {
+  if (!is_on_chip(op.memory) || !stores_matrices(op, on_chip(op.memory))) return false;
+  store_matrices(op, on_chip(op.memory));
+  return true;
+}
 
 // Whether a value in the layout of accumulators can be stored directly to a part that consists of
 // panels.
@@ -374,7 +398,7 @@ bool PipelinedLowering::stores_matrices(const StoreOp& op, const OnChip& place) 
 
 // Stores four 8x8 matrices at a time, which are two column blocks of 16 rows. Lane l addresses row
 // mod(l, 16) of column block floordiv(l, 16).
-void PipelinedLowering::store_matrices(const StoreOp& op, const OnChip& place, const Statement&) {
+void PipelinedLowering::store_matrices(const StoreOp& op, const OnChip& place) {
   const ValueId tile = op.value.value;
   const ValueType& type = tile_[tile].type;
   const int64_t blocks = type.extents[1] / 8;

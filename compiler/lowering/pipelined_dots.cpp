@@ -119,7 +119,7 @@ void PipelinedLowering::lower_op(const StartDotOp& op, const Statement& s) {
   // Before a thread overwrites what the dot reads, it must wait for all warps.
   for (const MemoryId window : {op.a_window, op.b_window})
     if (window && tile_[on_chip(window).tile].space == MemorySpace::Local)
-      state_.buffers[on_chip(window).memory].loaded = true;
+      accesses_.note({on_chip(window).memory, false});
 }
 
 // D24: waits for dots, and keeps their register operands alive until then.
@@ -140,7 +140,7 @@ void PipelinedLowering::lower_op(const WaitDotOp& op, const Statement& s) {
   }
 }
 
-void PipelinedLowering::lower_op(const TileDotOp& op, const Statement& s) {
+void PipelinedLowering::lower_dot(const TileDotOp& op, const Statement& s) {
   if (!op.b_buffer) not_lowered("a dot whose second operand is in registers", s);
   StartDotOp start{op.a, op.a_buffer, op.b_buffer, op.c, op.contract_a, op.contract_b, op.tf32};
   lower_op(start, s);

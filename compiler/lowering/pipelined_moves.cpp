@@ -21,31 +21,11 @@ bool same_threads(const Layout& from, const Layout& to) {
   return true;
 }
 
-// The row-major number of the element at these positions.
-Expr element_number(const ValueType& type, const Positions& positions) {
-  Expr out;
-  for (size_t axis = 0; axis < type.rank(); ++axis)
-    out = out * Expr(type.extents[axis]) + positions.at("d" + std::to_string(axis));
-  return out;
-}
-
 }  // namespace
 
-// A place through which elements of a tile move between threads. Each copy of the role has its own.
-PipelinedLowering::Exchange PipelinedLowering::exchange(const ValueType& tile) {
-  const int64_t count = tile.count();
-  return {shared("exchange", tile.dtype, role_.op->copies * count, 128, exchanges_),
+PipelinedLowering::Exchange PipelinedLowering::exchange(DType dtype, int64_t count) {
+  return {shared("exchange", dtype, role_.op->copies * count, 128, exchanges_),
           role_.copy * Expr(count)};
-}
-
-// Stores all elements of `value`, which has the layout of `tile`, by their row-major numbers.
-void PipelinedLowering::leave(const Exchange& place, const ValueOperand& value, ValueId tile) {
-  const ArrayForm own = form(tile, axes_of(tile), 1);
-  copy_barrier();  // the previous turn has read it
-  builder_.store(value, place.memory,
-                 {place.base + element_number(tile_[tile].type, own.positions)},
-                 {single_store(layouts_[tile]), {}});
-  copy_barrier();
 }
 
 void PipelinedLowering::lower_op(const RelayoutOp& op, const Statement& s) {
@@ -57,43 +37,19 @@ void PipelinedLowering::lower_op(const RelayoutOp& op, const Statement& s) {
   }
   if (same_threads(layouts_[from], layouts_[to])) return set(to, as_array(op.operand, axes), axes);
   const ValueType& type = tile_[from].type;
-  const Exchange place = exchange(type);
-  leave(place, as_array(op.operand, axes_of(from)), from);
-  const ArrayForm own = form(to, axes, 1);
+  const Exchange place = exchange(type.dtype, type.count());
+  store_to_exchange(place, as_array(op.operand, axes_of(from)), from);
+  wait_for({place.memory, false});
+  const Form own = form(to);
   set(to, builder_.load(place.memory, {place.base + element_number(type, own.positions)}, own.type),
       axes);
 }
 
-// Step s combines each element with the one `s` places before it. If there is none, the identity
-// stands for it, which changes no bit.
-void PipelinedLowering::lower_op(const TileScanOp& op, const Statement& s) {
-  const auto monoid = op.combiner.monoid();
-  if (!monoid || op.totals) not_lowered("a scan of tuples, or with totals,", s);
-  const ValueId from = op.operands[0].value, to = s.results[0];
-  const ValueType& type = tile_[from].type;
-  const auto axis = static_cast<size_t>(op.axis);
-  const int64_t extent = type.extents[axis];
-  const auto axes = axes_of(from);
-  const ArrayForm own = form(from, axes, 1);
-  const std::string d = "d" + std::to_string(axis);
-  const uint64_t identity = info(*monoid).identity(type.dtype);
-  const Exchange place = exchange(type);
-  ValueOperand value = as_array(op.operands[0], axes);
-  const auto before = [&](int64_t distance) {
-    leave(place, value, from);
-    Positions positions = own.positions;
-    Expr& at = positions.at(d);
-    at = op.reverse ? at + distance : at - distance;
-    const IndexComparison there = op.reverse
-                                      ? IndexComparison{at, IndexComparison::Kind::Lt, extent}
-                                      : IndexComparison{at, IndexComparison::Kind::Ge, 0};
-    return builder_.load(place.memory, {place.base + element_number(type, positions)}, own.type,
-                         {{there}, {}}, identity);
-  };
-  for (int64_t distance = 1; distance < extent; distance *= 2)
-    value = row(info(*monoid).combine, {before(distance), value});
-  if (op.exclusive) value = before(1);
-  set(to, value, axes);
+void PipelinedLowering::lower_scan(const TileScanOp& op, const Statement& s) {
+  if (!op.combiner.monoid() || op.totals) not_lowered("a scan of tuples, or with totals,", s);
+  Tuple parts;
+  for (const ValueOperand& part : op.operands) parts.push_back(as_array(part, axes_of(part.value)));
+  define_scan(s, scan_through_memory(op, std::move(parts), s));
 }
 
 }  // namespace braze

@@ -60,7 +60,7 @@ ValueType PipelinedLowering::array_type(DType dtype, const std::vector<RegisterD
 void PipelinedLowering::set(ValueId tile, ValueOperand value, std::vector<RegisterDigit> axes,
                             bool flat) {
   tiles_[tile.index] = {value, std::move(axes), flat};
-  define(tile, value);
+  Lowering::define(tile, value);
 }
 
 // One view serves the rest of its region.
@@ -132,24 +132,14 @@ void PipelinedLowering::note_frames(const Region& region) {
 
 // --- Positions ----------------------------------------------------------------------------------
 
-Expr PipelinedLowering::thread_digit(const Digit& digit) const {
-  const Expr number = digit.resource == Resource::Warp ? role_.warp
-                      : digit.resource == Resource::Lane
-                          ? role_.lane
-                          : grid_symbol(phase_->cluster, phase_->cluster_size);
-  return mod(floordiv(number, digit.stride), digit.extent);
-}
-
-PipelinedLowering::ArrayForm PipelinedLowering::form(ValueId tile,
-                                                     const std::vector<RegisterDigit>& axes,
-                                                     int64_t lanes) const {
+Form PipelinedLowering::form(ValueId tile, const std::vector<RegisterDigit>& axes,
+                             int64_t lanes) const {
   return form(layouts_[tile], tile_[tile].type.dtype, axes, lanes);
 }
 
-PipelinedLowering::ArrayForm PipelinedLowering::form(const Layout& layout, DType dtype,
-                                                     const std::vector<RegisterDigit>& axes,
-                                                     int64_t lanes) const {
-  ArrayForm out{axes, lanes, array_type(dtype, axes), renamed_};
+Form PipelinedLowering::form(const Layout& layout, DType dtype,
+                             const std::vector<RegisterDigit>& axes, int64_t lanes) const {
+  Form out{array_type(dtype, axes), renamed_, {}, axes};
   out.type.lanes = static_cast<int32_t>(lanes);
   if (lanes > 1) {
     out.type.extents.back() /= lanes;
@@ -171,7 +161,7 @@ PipelinedLowering::ArrayForm PipelinedLowering::form(const Layout& layout, DType
     for (const Digit& digit : layout.axes[axis]) {
       weight /= digit.extent;
       sum += Expr(weight) * (digit.resource == Resource::Register ? register_value(axis, weight)
-                                                                  : thread_digit(digit));
+                                                                  : digit_value(digit));
     }
     out.positions.insert_or_assign("d" + std::to_string(axis), sum);
   }
@@ -180,12 +170,10 @@ PipelinedLowering::ArrayForm PipelinedLowering::form(const Layout& layout, DType
 
 // D4: neighbours at the end of the innermost axis become lanes. There are as many as the alignment
 // of the address allows and no guard divides.
-PipelinedLowering::ArrayForm PipelinedLowering::vector_form(ValueId tile,
-                                                            const std::vector<RegisterDigit>& axes,
-                                                            MemoryId memory,
-                                                            const std::vector<Expr>& at,
-                                                            const Guard& guard) const {
-  const ArrayForm single = form(tile, axes, 1);
+Form PipelinedLowering::vector_form(ValueId tile, const std::vector<RegisterDigit>& axes,
+                                    MemoryId memory, const std::vector<Expr>& at,
+                                    const Guard& guard) const {
+  const Form single = form(tile, axes, 1);
   const ValueType& type = tile_[tile].type;
   const bool last = !axes.empty() && axes.back().axis + 1 == type.rank() &&
                     axes.back().weight == 1 && axes.back().extent > 1;
@@ -194,7 +182,7 @@ PipelinedLowering::ArrayForm PipelinedLowering::vector_form(ValueId tile,
   const auto extent = static_cast<uint64_t>(axes.back().extent);
   const int64_t most = int64_t{1} << std::countr_zero(extent);
   for (int64_t lanes = std::min(kVectorBytes / bytes, most); lanes > 1; lanes /= 2) {
-    ArrayForm vector = form(tile, axes, lanes);
+    Form vector = form(tile, axes, lanes);
     if (is_on_chip(memory)) {
       if (chip_neighbours(on_chip(memory), at, vector)) return vector;
       continue;
@@ -202,40 +190,18 @@ PipelinedLowering::ArrayForm PipelinedLowering::vector_form(ValueId tile,
     const Expr address = offset(memory, at, vector.positions);
     const bool neighbours = address.coefficient_of("lane").value_or(Expr(0)).is_constant(1);
     if (neighbours && alignment(memory, address) >= lanes * bytes &&
-        !divides_vectors(lower_guard(guard, memory, at, vector).condition, lanes))
+        !divides_vectors(guard, memory, at, vector))
       return vector;
   }
   return single;
 }
 
-// Whether a condition can hold for some lanes of a vector and fail for others.
-bool PipelinedLowering::divides_vectors(const Condition& condition, int64_t lanes) {
-  return !std::ranges::all_of(condition,
-                              [&](const IndexComparison& c) { return is_cut_whole(c, lanes); });
-}
-
-// D5: of the threads that hold the same element, the one whose other digits are 0 stores it.
-Condition PipelinedLowering::single_store(const Layout& layout) const {
-  Condition out;
-  const auto unused = [&](Resource resource, const Expr& number, int64_t count) {
-    std::vector<Digit> used;
-    for (const std::vector<Digit>& axis : layout.axes)
-      std::copy_if(axis.begin(), axis.end(), std::back_inserter(used),
-                   [&](const Digit& digit) { return digit.resource == resource; });
-    used.push_back({resource, count, 1});
-    std::sort(used.begin(), used.end(),
-              [](const Digit& a, const Digit& b) { return a.stride < b.stride; });
-    int64_t next = 1;
-    for (const Digit& digit : used) {
-      if (digit.stride > next)
-        out.push_back(
-            {mod(floordiv(number, next), digit.stride / next), IndexComparison::Kind::Eq, 0});
-      next = digit.stride * digit.extent;
-    }
-  };
-  unused(Resource::Warp, role_.warp, role_.op->warps);
-  unused(Resource::Lane, role_.lane, kWarpThreads);
-  return out;
+// Whether a guard can hold for some lanes of a vector and fail for others.
+bool PipelinedLowering::divides_vectors(const Guard& guard, MemoryId memory,
+                                        const std::vector<Expr>& at, const Form& form) const {
+  const auto divides = [&](const IndexComparison& c) { return !is_cut_whole(c, form.type.lanes); };
+  return std::ranges::any_of(substitute(guard.condition, form.positions), divides) ||
+         (guard.clip && std::ranges::any_of(clipped(memory, at, form), divides));
 }
 
 std::vector<Digit> PipelinedLowering::thread_digits(const Layout& layout) {
@@ -245,108 +211,37 @@ std::vector<Digit> PipelinedLowering::thread_digits(const Layout& layout) {
   return out;
 }
 
-bool PipelinedLowering::uses(const Layout& layout, Resource resource) {
-  const auto digits = thread_digits(layout);
-  return std::any_of(digits.begin(), digits.end(),
-                     [&](const Digit& digit) { return digit.resource == resource; });
-}
-
-std::pair<Expr, int64_t> PipelinedLowering::number_among(const std::vector<Digit>& digits) const {
-  Expr number;
-  int64_t count = 1;
-  for (const Digit& digit : digits) {
-    number += thread_digit(digit) * Expr(count);
-    count *= digit.extent;
-  }
-  return {number, count};
-}
-
-// L6. `clip` becomes the condition that all coordinates are inside.
-Guard PipelinedLowering::lower_guard(const Guard& guard, MemoryId memory,
-                                     const std::vector<Expr>& at, const ArrayForm& form) const {
-  Guard out;
-  out.condition = substitute(guard.condition, form.positions);
-  if (guard.mask) out.mask = tiles_[guard.mask.index].value.value;
-  for (size_t axis = 0; guard.clip && axis < at.size(); ++axis) {
-    const Expr place = at[axis].substitute(form.positions);
-    const Expr& extent = tile_[memory].shape[axis];
-    if (place.range().min < 0) out.condition.push_back({place, IndexComparison::Kind::Ge, 0});
-    if (proves_less(place, extent) != true)
-      out.condition.push_back({place, IndexComparison::Kind::Lt, extent});
-  }
-  return out;
-}
-
 // --- Statements ---------------------------------------------------------------------------------
 
 // A literal remains a literal until an array of it is needed.
-void PipelinedLowering::lower_op(const ConstOp& op, const Statement& s) {
+void PipelinedLowering::lower_const(const ConstOp& op, const Statement& s) {
   if (result_type(s).rank() == 0) return set(s.results[0], emit(op, result_type(s), s), {});
   constants_[s.results[0]] = op.bits;
 }
 
-void PipelinedLowering::lower_op(const IndexOp& op, const Statement& s) {
-  const ArrayForm own = form(s.results[0], axes_of(s.results[0]), 1);
-  set(s.results[0], emit(IndexOp{op.value.substitute(own.positions)}, own.type, s), own.axes);
-}
-
-void PipelinedLowering::lower_op(const TestOp& op, const Statement& s) {
-  const ArrayForm own = form(s.results[0], axes_of(s.results[0]), 1);
-  set(s.results[0], emit(TestOp{substitute(op.condition, own.positions)}, own.type, s), own.axes);
-}
-
-void PipelinedLowering::lower_op(const LoadOp& op, const Statement& s) {
-  const ValueId tile = s.results[0];
+Form PipelinedLowering::load_form(const LoadOp& op, ValueId tile) const {
   auto axes = axes_of(tile);
   if (const auto frame = frames_.find(tile); frame != frames_.end() && !axes.empty())
     if (const auto wanted = framed(axes, frame->second); without_units(wanted) == axes)
       axes = wanted;
-  const ArrayForm own = vector_form(tile, axes, op.memory, op.at, op.guard);
-  LoadOp load{op.memory, {}, lower_guard(op.guard, op.memory, op.at, own), op.fill, 0, op.cache};
-  if (is_on_chip(op.memory)) {
-    const OnChip place = on_chip(op.memory);
-    before_load(place);
-    load.memory = place.memory;
-    load.at = {chip_address(place, op.at, own)};
-  } else {
-    load.memory = memories_[op.memory.index];
-    load.at = {offset(op.memory, op.at, own.positions)};
-    load.align = alignment(op.memory, load.at[0]);
-  }
-  ValueOperand value = emit(std::move(load), own.type, s);
-  if (own.lanes > 1) value = builder_.regroup(value, array_type(own.type.dtype, axes));
-  set(tile, value, axes);
+  return vector_form(tile, axes, op.memory, op.at, op.guard);
 }
 
-void PipelinedLowering::lower_op(const StoreOp& op, const Statement& s) {
-  if (op.value.is_literal()) not_lowered("a store of a literal", s);
-  const ValueId tile = op.value.value;
-  if (is_on_chip(op.memory)) {
-    const OnChip place = on_chip(op.memory);
-    before_store(place);
-    if (stores_matrices(op, place)) return store_matrices(op, place, s);
-  }
-  const auto axes = axes_of(tile);
-  const ArrayForm own = vector_form(tile, axes, op.memory, op.at, op.guard);
-  ValueOperand value = as_array(tile, axes);
-  if (own.lanes > 1) value = builder_.regroup(value, own.type);
-  StoreOp store{value, op.memory, {}, lower_guard(op.guard, op.memory, op.at, own), 0, op.cache};
-  const Condition single = single_store(layouts_[tile]);
-  if (store.guard.mask && !single.empty()) not_lowered("a masked store of a replicated tile", s);
-  store.guard.condition.insert(store.guard.condition.end(), single.begin(), single.end());
-  if (is_on_chip(op.memory)) {
-    const OnChip place = on_chip(op.memory);
-    store.memory = place.memory;
-    store.at = {chip_address(place, op.at, own)};
-  } else {
-    store.memory = memories_[op.memory.index];
-    store.at = {offset(op.memory, op.at, own.positions)};
-    store.align = alignment(op.memory, store.at[0]);
-  }
-  builder_.append(std::move(store), {}, "s", s.location);
+Form PipelinedLowering::store_form(const StoreOp& op, ValueId tile) const {
+  return vector_form(tile, axes_of(tile), op.memory, op.at, op.guard);
 }
 
-void PipelinedLowering::lower_op(const RowOp& op, const Statement& s) {
+ValueOperand PipelinedLowering::in_form(const ValueOperand& tile, const Form& form) {
+  const ValueOperand value = as_array(tile, form.axes);
+  return form.type.lanes > 1 ? ValueOperand(builder_.regroup(value, form.type)) : value;
+}
+
+void PipelinedLowering::define_in_form(ValueId tile, const ValueOperand& value, const Form& form) {
+  const ValueType type = array_type(form.type.dtype, form.axes);
+  set(tile, form.type.lanes > 1 ? ValueOperand(builder_.regroup(value, type)) : value, form.axes);
+}
+
+std::vector<ValueOperand> PipelinedLowering::row_operands(const RowOp& op, const Statement& s) {
   const auto axes = axes_of(s.results[0]);
   std::vector<ValueOperand> operands;
   bool all_literal = true;
@@ -371,15 +266,11 @@ void PipelinedLowering::lower_op(const RowOp& op, const Statement& s) {
   for (size_t i = 0; !whole && i < operands.size(); ++i)
     if (!op.operands[i].is_literal() && operands[i].is_literal())
       operands[i] = as_array(op.operands[i], axes);
-  if (is_machine(op.op))
-    set(s.results[0], emit(RowOp{op.op, operands}, array_type(result_type(s).dtype, axes), s),
-        axes);
-  else
-    set(s.results[0], emit_body(builder_, op.op, operands, result_type(s).dtype), axes);  // L9
+  return operands;
 }
 
 // D6: folds registers, lanes and warps, in the order of the fold unless the order cannot matter.
-void PipelinedLowering::lower_op(const FoldOp& op, const Statement& s) {
+void PipelinedLowering::lower_fold(const FoldOp& op, const Statement& s) {
   if (op.cluster) return fold_cluster(op, s);
   const ValueId tile = op.operand.value;
   auto axes = axes_of(tile);
@@ -397,7 +288,7 @@ void PipelinedLowering::lower_op(const FoldOp& op, const Statement& s) {
     for (const auto& [digit, own_weight] : digits) {
       std::erase(rest.axes[axis], digit);
       if (digit.resource != Resource::Register) {
-        value = fold_digit(op.monoid, value, digit, thread_digits(rest));
+        value = fold_digit(folder(op.monoid), {value}, digit, thread_digits(rest), s)[0];
         continue;
       }
       for (size_t i = 0; i < axes.size(); ++i) {
@@ -414,48 +305,7 @@ void PipelinedLowering::lower_op(const FoldOp& op, const Statement& s) {
   set(s.results[0], value, axes);
 }
 
-// Folds a lane or warp digit. `others` are the digits of threads that hold other elements.
-ValueOperand PipelinedLowering::fold_digit(Monoid monoid, const ValueOperand& value,
-                                           const Digit& digit, const std::vector<Digit>& others) {
-  if (digit.resource == Resource::Warp) return fold_warps(monoid, value, digit, others);
-  if (!std::has_single_bit(static_cast<uint64_t>(digit.extent)))
-    not_lowered(
-        fmt::format("a reduction over {} lanes, which is not a power of two,", digit.extent));
-  ValueOperand out = value;
-  for (int64_t step = digit.extent / 2; step >= 1; step /= 2)
-    out = row(info(monoid).combine, {out, swapped(out, digit.stride * step)});
-  return out;
-}
-
-// All warps store their values, and each thread loads those of all warps that it needs.
-ValueOperand PipelinedLowering::fold_warps(Monoid monoid, const ValueOperand& value,
-                                           const Digit& digit, const std::vector<Digit>& others) {
-  const ValueType type = type_of(value);
-  const auto [thread, threads] = number_among(others);
-  Expr element;
-  int64_t weight = 1;
-  for (size_t axis = type.rank(); axis-- > 0; weight *= type.extents[axis])
-    element += position_symbol('e', axis, type.extents[axis]) * Expr(weight);
-  const int64_t count = digit.extent * type.count() * threads;
-  const MemoryId place = shared("exchange", type.dtype, role_.op->copies * count, 128, exchanges_);
-  const auto at = [&](const Expr& warp) {
-    return role_.copy * Expr(count) + (warp * Expr(type.count()) + element) * Expr(threads) +
-           thread;
-  };
-  Layout storing{{others}};
-  storing.axes[0].push_back(digit);
-  copy_barrier();  // the previous turn has read it
-  builder_.store(value, place, {at(thread_digit(digit))}, {single_store(storing), {}});
-  copy_barrier();
-  ValueType all = type;
-  all.extents.push_back(digit.extent);
-  const ValueOperand loaded =
-      builder_.load(place, {at(position_symbol('e', type.rank(), digit.extent))}, all);
-  const ValueOperand folded = builder_.fold(monoid, loaded, {static_cast<int64_t>(type.rank())});
-  return reshaped(folded, type.extents);
-}
-
-void PipelinedLowering::lower_op(const ViewOp& op, const Statement& s) {
+void PipelinedLowering::lower_view(const ViewOp& op, const Statement& s) {
   const ValueId tile = s.results[0];
   switch (op.kind) {
     case ViewKind::Slice:
@@ -593,6 +443,29 @@ bool PipelinedLowering::only_zero(const ForOp& op, size_t i) const {
   };
   look(*op.body);
   return uses == 1 && zeros == 1;
+}
+
+ValueOperand PipelinedLowering::first_carried(const ForOp& op, size_t i) {
+  const auto& [inside, first] = op.carried[i];
+  const auto axes = axes_of(inside);
+  if (only_zero(op, i))  // D21
+    return builder_.undefined(
+        {tile_[inside].type.dtype, 1, {array_type(DType::F32, axes).count()}});
+  return carries_flat(op, i) ? as_flat(first.value) : as_array(first, axes);
+}
+
+void PipelinedLowering::define_carried(const ForOp& op, size_t i, ValueId tile, ValueId value) {
+  set(tile, value, axes_of(tile), carries_flat(op, i));
+}
+
+ValueOperand PipelinedLowering::yielded_by_turn(const ForOp& op, size_t i,
+                                                const ValueOperand& yielded) {
+  return carries_flat(op, i) ? as_flat(yielded.value)
+                             : as_array(yielded, axes_of(op.carried[i].first));
+}
+
+ValueOperand PipelinedLowering::yielded_by_branch(ValueId result, const ValueOperand& yielded) {
+  return as_array(yielded, axes_of(result));
 }
 
 }  // namespace braze

@@ -256,6 +256,25 @@ void expect_same_bits(const std::string& tile_name) {
 
 TEST(Pipelined, ElementsThatChangeThreads) { expect_same_bits("moves.braze"); }
 
+TEST(Pipelined, StoredValuesAreFencedForDots) {
+  Numbers numbers;
+  std::vector<uint16_t> p = numbers.halves(64 * 64);
+  std::vector<float> y(64 * 64);
+  const auto at = [&](size_t row, size_t k) { return double(bf16_to_float(p[64 * row + k])); };
+  double most = -1;
+  for (const uint16_t value : p) most = std::max(most, double(bf16_to_float(value)));
+  const std::vector<std::span<std::byte>> memories = {bytes(p), bytes(y)};
+  run(cases("stored_for_dots.braze")[0], memories, {}, [&] {
+    for (size_t row = 0; row < 64; ++row)
+      for (size_t column = 0; column < 64; ++column) {
+        double expected = most;
+        for (size_t k = 0; k < 64; ++k) expected += at(row, k) * at(column, k);
+        ASSERT_NEAR(y[64 * row + column], expected, 1e-4) << row << ", " << column;
+      }
+    std::fill(y.begin(), y.end(), 7.0f);
+  });
+}
+
 // One step more of the text by hand: a narrower tile, three stages, another epilogue.
 TEST(Pipelined, EditedByHand) {
   std::string text = cases("linear_gelu.braze")[0];
