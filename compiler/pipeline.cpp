@@ -501,7 +501,7 @@ TreeTiling tiled_kernel(const TilingRequest& request, LoopTree first, const Comp
   const TraceSpan span("lowering", "tile", name);
   viewers.show({"unscheduled", name, [&] {
                   return to_text(build_loops(request.forms, request.fusion, name, request.aliases,
-                                             nullptr, false, request.coarse));
+                                             nullptr, request.coarse));
                 }});
   const auto text_of = [](const Refusal& refusal) {
     return fmt::format("{}: {}\n", refusal.code->name, refusal.why);

@@ -240,7 +240,7 @@ class TreeBuilder {
  public:
   TreeBuilder(const LoopForms& forms, const Fusion& fusion, std::string_view name,
               const std::map<NodeId, NodeId>& aliases, const std::vector<bool>* relaxed,
-              bool approximates, const std::vector<bool>* coarse)
+              const std::vector<bool>* coarse)
       : forms_(forms),
         graph_(forms.graph()),
         fusion_(fusion),
@@ -254,8 +254,8 @@ class TreeBuilder {
       return form && form->is_dot;
     });
     cascade_ = dots > 1;
-    if (cascade_ && approximates) approximated_ = relaxed;
-    if (!cascade_ && approximates && relaxed) stored_ = nodes_of_stores();
+    if (cascade_) approximated_ = relaxed;
+    if (!cascade_ && relaxed) stored_ = nodes_of_stores();
     for (const NodeId node : fusion.nodes) {
       const LoopForm* form = forms.find(node);
       if (form && form->reduces()) add_root(node, form);
@@ -1027,8 +1027,8 @@ class TreeBuilder {
 
 LoopTree build_loops(const LoopForms& forms, const Fusion& fusion, std::string_view name,
                      const std::map<NodeId, NodeId>& aliases, const std::vector<bool>* relaxed,
-                     bool approximates, const std::vector<bool>* coarse) {
-  return TreeBuilder(forms, fusion, name, aliases, relaxed, approximates, coarse).build();
+                     const std::vector<bool>* coarse) {
+  return TreeBuilder(forms, fusion, name, aliases, relaxed, coarse).build();
 }
 
 }  // namespace braze

@@ -232,6 +232,12 @@ bool jumps(const LoopTree& tree, const LoopStep& s, const LoopAxis& lane, int64_
               .as_constant();
 }
 
+// A CPU has no unit for approximations: a power of two is a polynomial.
+double cpu_cost(const LoopStep& s) {
+  constexpr double kPower = 12;
+  return s.op == ElementwiseOp::approx_exp2 ? kPower : operation_cost(s.op);
+}
+
 // The operations of bodies. On a CPU, one whose result is the same for all lanes of a vector runs
 // beside those on vectors, and takes a part of their time. On a GPU, each thread of a block
 // computes for itself what is the same for several of its elements.
@@ -284,7 +290,7 @@ double body_operations(const LoopTree& tree, const Target& target) {
         if (gpu && s.kind == LoopStep::Kind::Load && s.dtype == DType::Bool)
           out += evaluations(axes[i]);
         if (s.kind != LoopStep::Kind::Apply || (gpu && is_decided(task.body, s, around))) continue;
-        out += (gpu ? gpu_cost(task.body, s) : operation_cost(s.op)) * evaluations(axes[i]);
+        out += (gpu ? gpu_cost(task.body, s) : cpu_cost(s)) * evaluations(axes[i]);
       }
       if (!gpu || matrix) return;
       for (const auto& [index, cost] : index_costs(task.body)) {

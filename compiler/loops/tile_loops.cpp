@@ -6,10 +6,8 @@
 namespace braze {
 
 LoopTree first_tree(const TilingRequest& request) {
-  // An approximate 2^x pays only on machines that have a unit for it.
-  const bool special = request.target.kind == TargetKind::Gpu;
   return build_loops(request.forms, request.fusion, request.name, request.aliases, request.relaxed,
-                     special, request.coarse);
+                     request.coarse);
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/graph/coarse.h"
+#include "ir/ops/approximate_power.h"
 
 namespace braze {
 
@@ -86,6 +87,12 @@ ValueOperand emit_half_body(CodeBuilder& builder, ElementwiseOp op,
 ValueOperand emit_coarse_body(CodeBuilder& builder, ElementwiseOp op, const ValueOperand& operand) {
   return emit(builder, {operand}, DType::F32,
               [&](const Scalar& x, const Scalar&, const Scalar&) { return coarse_body(op, x); });
+}
+
+ValueOperand emit_approximate_power(CodeBuilder& builder, const ValueOperand& operand) {
+  return emit(builder, {operand}, DType::F32, [&](const Scalar& x, const Scalar&, const Scalar&) {
+    return math::approximate_power(x);
+  });
 }
 
 }  // namespace braze

@@ -19,4 +19,7 @@ ValueOperand emit_half_body(CodeBuilder& builder, ElementwiseOp op,
 /// Appends the coarse body of a row on an f32.
 ValueOperand emit_coarse_body(CodeBuilder& builder, ElementwiseOp op, const ValueOperand& operand);
 
+/// Appends the approximate 2^x of an f32 that processors without a unit for it compute.
+ValueOperand emit_approximate_power(CodeBuilder& builder, const ValueOperand& operand);
+
 }  // namespace braze

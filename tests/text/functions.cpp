@@ -132,10 +132,10 @@ std::string first_loops(std::string_view text, std::string_view file_name) {
   return to_text(first_tree(text, file_name));
 }
 
-// The trees of all kernels for a GPU, with the steps that its rules chose.
+// The trees of all kernels for a machine, with the steps that its rules chose.
 std::string trees_for(std::string_view machine, std::string_view text, std::string_view file_name) {
   Target target = find_target(machine).value();
-  target.simulated = true;
+  target.simulated = target.kind == TargetKind::Gpu;
   std::string out;
   CompileOptions options;
   options.observer = [&](const CompilePhase& phase) {
@@ -149,6 +149,10 @@ std::string trees_for_ampere(std::string_view text, std::string_view file_name) 
 }
 std::string trees_for_hopper(std::string_view text, std::string_view file_name) {
   return trees_for("sm_90a", text, file_name);
+}
+
+std::string trees_for_avx512(std::string_view text, std::string_view file_name) {
+  return trees_for("x86-64-v4", text, file_name);
 }
 
 // Parses and verifies.
@@ -374,6 +378,7 @@ constexpr Function kFunctions[] = {
     {"align_factors", run_pass<align_factors>},
     {"ampere", trees_for_ampere},
     {"approximate", run_pass<approximate>},
+    {"avx512", trees_for_avx512},
     {"dead-code", run_pass<without_dead_code>},
     {"expand", run_pass<expand>},
     {"expand-static", expand_static},

@@ -23,6 +23,7 @@
 
 #include "compiler/codegen/constant_division.h"
 #include "compiler/codegen/llvm/llvm_p.h"
+#include "ir/ops/approximate_power.h"
 
 namespace braze::codegen {
 
@@ -221,11 +222,9 @@ Value* inverse(Row& r) {
   return r.call(llvm::Intrinsic::fma, {y, remainder, y});
 }
 
-// With x = n + t, the power is 2^n * 2^t. The sum x + 1.5 * 2^23 holds n in its low bits. Beyond
-// +-127 the power is 0 or infinity.
+// The rows of `math::approximate_power`, as bodies for bf16 use them. Where a tile program has the
+// row itself, lowering for a CPU writes them out.
 Value* approx_exp2(Row& r) {
-  // 2^t for |t| <= 1/2 to 2^-23.3, highest order first; tools/math/fit.py made it.
-  constexpr double kExp2[] = {0.0013273901, 0.009671497, 0.05550701, 0.24022242, 0.693147, 1.0};
   auto& b = r.b;
   if (r.machine.simt) return by_lanes(r, llvm::Intrinsic::nvvm_ex2_approx_ftz, {b.getFloatTy()});
   const auto fused = [&](Value* x, Value* y, Value* z) {
@@ -236,8 +235,9 @@ Value* approx_exp2(Row& r) {
   Value* x = first_if(r, llvm::CmpInst::FCMP_OLT, real(128.0), low);
   Value* rounded = b.CreateFAdd(x, real(0x1.8p23));
   Value* t = b.CreateFSub(x, b.CreateFSub(rounded, real(0x1.8p23)));
-  Value* p = real(kExp2[0]);
-  for (size_t i = 1; i < std::size(kExp2); ++i) p = fused(p, t, real(kExp2[i]));
+  const double* coefficient = math::kApproximatePower.begin();
+  Value* p = real(*coefficient);
+  while (++coefficient != math::kApproximatePower.end()) p = fused(p, t, real(*coefficient));
   const auto word = [&](uint64_t value) { return r.integer(DType::I32, value); };
   Value* n = b.CreateBitCast(rounded, r.type_of(DType::I32));
   Value* power = b.CreateAdd(b.CreateShl(n, word(23)), word(0x3f800000));

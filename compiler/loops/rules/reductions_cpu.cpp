@@ -32,16 +32,56 @@ constexpr int64_t kMostBytes = int64_t{1} << 40;
 constexpr int64_t kFewTerms = 8, kMostTerms = 32;
 // What a walk reads is still in the cache for the next one if it fills half of it.
 constexpr int64_t kShareOfCache = 2;
+// The sums of neighbouring lines may fill this part of the registers beside the terms.
+constexpr int64_t kShareOfRegisters = 2;
+// A task can hold this many vectors of partial results when it adds those of all chunks.
+constexpr int64_t kMostPartVectors = 256;
 
 int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// The greatest divisor of the axis's extent that is at most `most`; 1 if the extent is not known.
+int64_t divisor_at_most(const LoopTree& tree, size_t axis, int64_t most) {
+  const auto extent = tree.axes[axis].extent.as_constant();
+  if (!extent || *extent < 1) return 1;
+  int64_t out = std::min(*extent, most);
+  while (out > 1 && *extent % out != 0) --out;
+  return std::max<int64_t>(out, 1);
+}
+
+// Makes `count` neighbours along a line a dimension of the tiles. `lines` are the loops that remain
+// to be dealt.
+bool take_neighbours(Scheduled& out, const std::string& line, int64_t count,
+                     std::vector<std::string>& lines) {
+  Scheduled next = out;
+  const bool all = out.tree.axes[*find_axis(out.tree, line)].extent.is_constant(count);
+  if (!all && !next.try_take(SplitStep{{line}, count})) return false;
+  if (!next.try_take(WholeStep{{line, all ? 1 : 2}})) return false;
+  if (all) std::erase(lines, line);
+  out = std::move(next);
+  return true;
+}
+
+// `vectors` hold the sums of a task.
 void chunk_walk(Scheduled& out, const ReductionNest& nest, size_t walks, int64_t tasks,
-                int64_t per_task) {
+                int64_t per_task, int64_t vectors) {
   if (!nest.begins_with_walk || walks != 1 || tasks >= kFewTasks) return;
-  const size_t outermost = nest.walks[0].axes[0];
-  const int64_t chunks =
-      std::min({per_task / kChunkElements, planned_extent(out.tree, outermost), kMostChunks});
-  if (chunks > 1) chunk_by_phase(out, out.tree.axes[outermost].name, chunks);
+  const std::vector<size_t>& axes = nest.walks[0].axes;
+  const int64_t wanted = std::min(per_task / kChunkElements, kMostChunks);
+  size_t outermost = axes[0];
+  // A walk with few outermost turns is cut along the next axis, which comes first then.
+  const auto turns = [&](size_t axis) { return planned_extent(out.tree, axis); };
+  const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
+  Scheduled next = out;
+  if (axes.size() > 2 && turns(axes[0]) < std::min(wanted, turns(axes[1])) &&
+      next.try_take(ReorderStep{{name(axes[0])}, {name(axes[1])}}))
+    outermost = axes[1];
+  const int64_t most = std::max<int64_t>(kMostPartVectors / vectors, 1);
+  const int64_t chunks = std::min({wanted, turns(outermost), most});
+  if (chunks <= 1) return;
+  const size_t phases = next.tree.phases.size();
+  chunk_by_phase(next, name(outermost), chunks);
+  if (next.tree.phases.size() == phases) return;
+  out = std::move(next);
 }
 
 // Makes the axis the last one, because vectors lie along the last axis.
@@ -85,6 +125,19 @@ void share_values(Scheduled& out, const ReductionNest& nest, const std::string& 
     }
 }
 
+// Whether what the walks read of one line is followed by what they read of the next one.
+bool adjoin(const LoopTree& tree, size_t line, const WalkFacts& facts) {
+  bool any = false;
+  for (const TreeAccess& access : facts.touched) {
+    const int64_t apart = access.stride(tree.axes[line]);
+    if (access.stride(tree.axes[facts.along]) == 0 || apart == 0) continue;
+    if (access.stride(tree.axes[facts.along]) != 1 || apart != planned_extent(tree, facts.along))
+      return false;
+    any = true;
+  }
+  return any;
+}
+
 void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts, int64_t wide,
                const Target& target) {
   const std::string along = out.tree.axes[facts.along].name;
@@ -96,8 +149,18 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
   std::set<std::string> others;
   for (const Walk& walk : nest.walks)
     if (walk.along() != facts.along) others.insert(out.tree.axes[walk.along()].name);
+  // If runs along the axis are shorter than tiles could be, and those of neighbouring lines adjoin,
+  // a task walks along several lines at the same time. It reads whole memory lines, and has more
+  // sums in flight.
+  int64_t neighbours = 1;
+  if (!lines.empty() && facts.elements > facts.length &&
+      adjoin(out.tree, nest.lines.back(), facts)) {
+    const int64_t most = std::min(wide / tile, facts.lines / (kTasksOfCore * target.cores));
+    const int64_t count = divisor_at_most(out.tree, nest.lines.back(), most);
+    if (count > 1 && take_neighbours(out, lines.back(), count, lines)) neighbours = count;
+  }
   int64_t rows = 1;
-  if (!lines.empty())
+  if (!lines.empty() && neighbours == 1)
     rows = std::min(
         std::clamp<int64_t>(kTaskElements / facts.elements, 1,
                             std::max<int64_t>(facts.lines / (kTasksOfCore * target.cores), 1)),
@@ -113,7 +176,8 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
   for (const std::string& axis : others) cut_walks(out, axis, tile);
   const bool means = reads_far(out.tree, facts, rows, kShareOfCache, target);
   const size_t left = nest.walks.size() - merge_walks(out, along, means);
-  chunk_walk(out, nest, left, ceil_divide(facts.lines, rows), facts.elements);
+  chunk_walk(out, nest, left, ceil_divide(facts.lines, std::max(rows, neighbours)), facts.elements,
+             neighbours);
   part_walks(out, along, tile);
   for (const std::string& axis : others) part_walks(out, axis, tile);
 }
@@ -134,21 +198,73 @@ void unroll_few_terms(Scheduled& out, const ReductionNest& nest) {
       out.try_take(UnrollStep{{axis, n}, extent});
 }
 
+// Whether a walk of `width` columns reads more elements that do not depend on the line than the
+// nearest cache holds.
+bool reads_again(const LoopTree& tree, size_t line, const WalkFacts& facts, int64_t width,
+                 const Target& target) {
+  return std::ranges::any_of(facts.touched, [&](const TreeAccess& access) {
+    return !access.store && access.stride(tree.axes[line]) == 0 &&
+           access.stride(tree.axes[facts.along]) != 0 &&
+           static_cast<int64_t>(access.bytes) * facts.elements * width > target.l1_bytes;
+  });
+}
+
 void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts, size_t column,
                   int64_t wide, const Target& target) {
   const std::string lane = out.tree.axes[column].name, along = out.tree.axes[facts.along].name;
   const int64_t extent = planned_extent(out.tree, column);
+  size_t bytes = 4;  // of the widest sum
+  for (const LoopTask* task : facts.tasks)
+    if (task->makes_value()) bytes = std::max(bytes, size_of(out.tree.values[task->target].dtype));
+  // Tiles are narrower if there are too few for all cores, except where a long walk is cut into
+  // chunks, which are tasks as well: wide tiles read whole memory lines.
+  const auto few = [&](int64_t tile) {
+    const int64_t tasks = facts.lines / tile;
+    const bool chunks = facts.one_pass && tasks < kFewTasks &&
+                        facts.elements * tile >= 2 * target.cores * kChunkElements;
+    return tasks < (chunks ? 2 : 2 * target.cores);
+  };
   int64_t tile = wide;
-  while (tile > target.vector_lanes(4) && (extent < tile || facts.lines / tile < 2 * target.cores))
-    tile /= 2;
-  // If there are few terms, a task takes several neighbours of the innermost other line.
+  while (tile > target.vector_lanes(4) && (extent < tile || few(tile))) tile /= 2;
   std::vector<std::string> lines;
   std::optional<size_t> beside;
   for (const size_t line : nest.lines) {
     lines.push_back(out.tree.axes[line].name);
     if (line != column) beside = line;
   }
-  if (beside) {
+  // If several lines have terms of the same elements, a task takes neighbours along such a line as
+  // a dimension of its tiles, and loads these elements once for all of them. Narrower tiles leave
+  // registers for more neighbours.
+  const int64_t lanes = target.vector_lanes(4);
+  const auto vectors = [&](int64_t width) {
+    return std::max<int64_t>(width * static_cast<int64_t>(bytes) / (4 * lanes), 1);
+  };
+  std::optional<std::string> again;  // the outermost such line
+  int64_t neighbours = 1;
+  if (facts.one_pass && facts.tasks.size() == 1)
+    for (size_t i = nest.lines.size(); i-- > 0;) {
+      const size_t line = nest.lines[i];
+      if (line == column || !reads_again(out.tree, line, facts, tile, target)) continue;
+      const std::string name = out.tree.axes[line].name;
+      again = name;
+      if (neighbours > 1) continue;
+      int64_t count = 1, narrow = tile;
+      for (int64_t t = tile; t >= std::min(tile, 2 * lanes); t /= 2) {
+        const int64_t most = target.vector_registers / kShareOfRegisters / vectors(t);
+        const int64_t n = divisor_at_most(out.tree, line, most);
+        if (n > count) count = n, narrow = t;
+      }
+      // All cores need work, also if a task has several lines.
+      const bool alone = lines.size() <= 2 && extent <= narrow;
+      const bool enough = facts.lines / narrow >= 2 * target.cores * count ||
+                          facts.elements * narrow >= kFewTasks * kChunkElements;
+      if (count > 1 && enough && !alone && take_neighbours(out, name, count, lines)) {
+        neighbours = count;
+        tile = narrow;
+      }
+    }
+  // If there are few terms, a task takes several neighbours of the innermost other line.
+  if (beside && neighbours == 1) {
     const std::string name = out.tree.axes[*beside].name;
     const int64_t most = facts.lines / tile / (kTasksOfCore * target.cores);
     const int64_t each = std::min(
@@ -167,7 +283,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
   }
   share_values(out, nest, lane, tile, target);
   deal_lines(out, lines, {{lane, tile}});
-  int64_t rows = kRowsOfTurn * (wide / tile);
+  int64_t rows = std::max<int64_t>(kRowsOfTurn * (wide / tile) / neighbours, 1);
   while (rows > 1 && facts.length < 2 * rows) rows /= 2;
   if (rows > 1)
     cut_walks(out, along, rows);
@@ -175,7 +291,11 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
     unroll_few_terms(out, nest);
   const bool means = reads_far(out.tree, facts, tile, kShareOfCache, target);
   const size_t left = nest.walks.size() - merge_walks(out, along, means);
-  chunk_walk(out, nest, left, ceil_divide(facts.lines, tile), facts.elements * tile);
+  chunk_walk(out, nest, left, ceil_divide(facts.lines, tile * neighbours), facts.elements * tile,
+             vectors(tile) * neighbours);
+  // Tasks that read the same elements follow each other, and find them in a cache.
+  if (again && std::ranges::count(lines, *again) > 0)
+    out.try_take(DealStep{{lines[0]}, {{Deal::Order::Rows}}});
   if (rows > 1) part_walks(out, along, rows);
   put_last(out, lane);
   const Expr end = out.tree.axes[*find_axis(out.tree, lane)].extent;

@@ -52,7 +52,9 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
   std::optional<size_t> across;
   for (const TreeAccess& access : touched)
     for (const size_t axis : axes)
-      if (axis != lane && access.stride(tree.axes[axis]) == 1) across = axis;
+      if (axis != lane && access.stride(tree.axes[axis]) == 1 &&
+          access.stride(tree.axes[lane]) != 0)
+        across = axis;
   const bool squares = across && planned_extent(tree, *across) >= lanes;
   if (squares) tile = std::min(tile, lanes);
   const auto tiles = [&](int64_t n) { return (n + tile - 1) / tile; };
@@ -105,6 +107,18 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
     walks.push_back(walk);
     wholes.push_back(whole);
   }
+  // Lanes that are apart in memory are loaded once for all turns of the inner loops along axes on
+  // which they do not depend, if those loops stand inside the walk from tile to tile.
+  const auto serves_turns = [&](size_t axis) {
+    return std::ranges::any_of(touched, [&](const TreeAccess& access) {
+      const int64_t stride = access.stride(tree.axes[lane]);
+      return !access.store && stride != 0 && stride != 1 && access.stride(tree.axes[axis]) == 0;
+    });
+  };
+  if (!squares)
+    for (size_t i = axes.size(); i-- > 0;)
+      if (axes[i] != lane && block[axes[i]] > 1 && serves_turns(axes[i]))
+        out.try_take(ReorderStep{{name(axes[i]), cut[axes[i]] ? 2 : 1}, walks[0]});
   for (const LoopName& loop : wholes) out.take(WholeStep{loop});
 
   // Whole vectors need no masks.
