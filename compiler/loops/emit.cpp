@@ -150,7 +150,7 @@ void TreeEmitter::roles() {
            "a tree with roles must be a loop on grid, and a loop on group inside must run over one "
            "axis");
   const auto role = [&](std::string_view name, Part part, int64_t copies, int64_t registers) {
-    CopiesOp op{.name = std::string(name), .copies = copies, .warps = 4, .registers = registers};
+    TileRoleOp op{.name = std::string(name), .copies = copies, .warps = 4, .registers = registers};
     if (copies > 1) {
       op.symbol = builder_.fresh_name("c");
       copy_ = grid_symbol(op.symbol, copies);

@@ -237,7 +237,7 @@ void TreeEmitter::keep_in_workspace(const LoopTask& task, ValueId value, const T
     own.index = tile_of({}, axes_).index;
     for (size_t d = 0; d < rank; ++d)
       own.index[name_of(own.dims[d])] += position_symbol('d', d, own.extents[d]);
-    value = builder_.view(ViewKind::Transpose, value, {kept.dtype, 1, own.extents}, {1, 0});
+    value = builder_.view(MovementKind::Transpose, value, {kept.dtype, 1, own.extents}, {1, 0});
   }
   std::vector<Expr> at;
   for (const size_t axis : kept.axes) at.push_back(own.index.at(name_of(axis)));

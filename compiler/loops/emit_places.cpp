@@ -245,7 +245,7 @@ void TreeEmitter::seek(const Stream& stream) {
     const ValueOperand none =
         ValueOperand::literal(DType::I32, constant_bits_int(DType::I32, group));
     const auto all = [&](Monoid monoid, const ValueOperand& value) {
-      return builder_.view(ViewKind::Reshape, builder_.fold(monoid, value, {0}), scalar);
+      return builder_.view(MovementKind::Reshape, builder_.fold(monoid, value, {0}), scalar);
     };
     ValueId own = among(*task, loaded_places(*task, tile));
     own = without_tail(own, {axis}, tile, 0);

@@ -434,7 +434,7 @@ void TreeEmitter::multiply_matrices(const LoopTask& task) {
   const auto part = [&](size_t d, int64_t first) {
     if (d == 0 && left) {
       const ValueType type{dtype, 1, {own.extents[0], depth}};
-      return length == depth ? left : builder_.view(ViewKind::Slice, left, type, {0, first});
+      return length == depth ? left : builder_.view(MovementKind::Slice, left, type, {0, first});
     }
     forget();
     const ValueId out = factor(d, first, depth);
@@ -512,9 +512,9 @@ std::optional<ValueId> TreeEmitter::part_of_steps(const OnChip& from, const Loop
   offsets.back() = (axes_[axis].begin - begin).as_constant().value();
   ValueType part = type;
   part.extents.back() = 1;
-  const ValueId one = builder_.view(ViewKind::Slice, loaded->second, part, offsets);
+  const ValueId one = builder_.view(MovementKind::Slice, loaded->second, part, offsets);
   part.extents.pop_back();
-  return builder_.view(ViewKind::Reshape, one, part);
+  return builder_.view(MovementKind::Reshape, one, part);
 }
 
 }  // namespace braze

@@ -119,7 +119,7 @@ void TreeEmitter::put(Pipe& pipe) {
 
 void TreeEmitter::get(Pipe& pipe) {
   const Expr number = pipe.once ? Expr(0) : item();
-  builder_.append(ReceiveOp{pipe.channel, number}, {});
+  builder_.append(GetItemOp{pipe.channel, number}, {});
   pipe.held = number;
   pipe.depth = counters_.size();
   const Channel& channel = code_[pipe.channel];
@@ -148,7 +148,7 @@ MemoryId TreeEmitter::window(const OnChip& from, const std::vector<Expr>& offset
   for (const int64_t extent : extents) part.shape.emplace_back(extent);
   const MemoryId window(code_.memories.size());
   code_.memories.push_back(std::move(part));
-  builder_.append(WindowOp{window, from.memory, from.item, offsets}, {});
+  builder_.append(MemoryViewOp{window, from.memory, from.item, offsets}, {});
   return window;
 }
 

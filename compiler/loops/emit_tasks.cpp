@@ -161,7 +161,7 @@ ValueId TreeEmitter::full(const ValueOperand& operand, const TaskTile& tile, DTy
     return value;
   }
   if (code_[operand.value].type == type) return operand.value;
-  const ValueId value = builder_.view(ViewKind::Broadcast, operand, type);
+  const ValueId value = builder_.view(MovementKind::Broadcast, operand, type);
   lay_out(value, tile);
   return value;
 }
@@ -566,7 +566,7 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
     std::vector<Question>& asked = asked_[hash_combine(hash_of(question.step), out.index)];
     const auto known =
         std::ranges::find_if(asked, [&](const Question& other) { return other.is_like(question); });
-    ViewOp slice{ViewKind::Slice, out, {}, offsets};
+    MovementOp slice{MovementKind::Slice, out, {}, offsets};
     if (std::all_of(offsets.begin(), offsets.end(),
                     [](const Expr& e) { return e.as_constant(); })) {
       for (const Expr& e : offsets) slice.arguments.push_back(*e.as_constant());
@@ -597,7 +597,7 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
   const auto known =
       std::ranges::find_if(asked, [&](const Question& other) { return other.is_like(question); });
   if (known != asked.end()) return known->answer.value;
-  const ValueId view = builder_.view(ViewKind::Reshape, out, wanted);
+  const ValueId view = builder_.view(MovementKind::Reshape, out, wanted);
   lay_out(view, tile);
   question.answer = view;
   asked.push_back(std::move(question));
@@ -834,7 +834,7 @@ ValueId TreeEmitter::added_products(const std::vector<ValueOperand>& factors, co
     type.extents[at] = 1;
     std::vector<int64_t> offsets(type.extents.size());
     offsets[at] = i;
-    return builder_.view(ViewKind::Slice, factor, type, std::move(offsets));
+    return builder_.view(MovementKind::Slice, factor, type, std::move(offsets));
   };
   for (int64_t i = 0; i < tile.extents[at]; ++i) {
     const ValueOperand a = part(factors[0], i), b = part(factors[1], i);
@@ -1115,7 +1115,7 @@ void TreeEmitter::turned(const LoopTask& task, const Layout& layout) {
   const ValueId value = full(body(task.body, task.body.results[0], other), other, dtype);
   forget();
   const ValueType type{dtype, 1, tile.extents};
-  define(task, builder_.view(ViewKind::Transpose, value, type, {1, 0}), tile);
+  define(task, builder_.view(MovementKind::Transpose, value, type, {1, 0}), tile);
 }
 
 // Declares a layout. A plain program finds the layouts of tiles by their extents.

@@ -225,12 +225,12 @@ class CpuLowering : public Lowering {
     }
   }
 
-  bool renames(const ViewOp& op, ValueId source, ValueId result) const override {
+  bool renames(const MovementOp& op, ValueId source, ValueId result) const override {
     const ValueType &from = tile_[source].type, &to = tile_[result].type;
     if (from.count() == 1 && to.count() == 1) return true;
     return from.rank() > 0 && to.rank() > 0 && from.extents.back() == to.extents.back() &&
            !padded(from, lower_type(from)) &&
-           (op.kind != ViewKind::Transpose ||
+           (op.kind != MovementKind::Transpose ||
             op.arguments.back() + 1 == static_cast<int64_t>(from.rank()));
   }
 

@@ -165,9 +165,9 @@ class GpuLowering : public ThreadLowering {
     friend bool operator==(const FlatDigit&, const FlatDigit&) = default;
   };
   std::vector<FlatDigit> flattened(const ValueType& tile) const;
-  bool renames(const ViewOp& op, ValueId source, ValueId result) const override;
-  bool slices_registers(const ViewOp& op, const ValueType& from, const ValueType& to) const;
-  ValueOperand rename(const ViewOp& op, const ValueOperand& value, const Statement& s) override;
+  bool renames(const MovementOp& op, ValueId source, ValueId result) const override;
+  bool slices_registers(const MovementOp& op, const ValueType& from, const ValueType& to) const;
+  ValueOperand rename(const MovementOp& op, const ValueOperand& value, const Statement& s) override;
   int64_t row_padding(const ValueType& tile) const override;
 
   // --- Matrix instructions of warps: gpu_dots.cpp -----------------------------------------------

@@ -121,7 +121,7 @@ ValueOperand GpuLowering::scalars(const ValueOperand& value) {
 }
 
 ValueOperand GpuLowering::element(const ValueOperand& value, int64_t at) {
-  return builder_.append(GetOp{value, {at}}, {{type_of(value).dtype, 1, {}}}, "get")[0];
+  return builder_.append(GetElementOp{value, {at}}, {{type_of(value).dtype, 1, {}}}, "get")[0];
 }
 
 ValueOperand GpuLowering::packed(std::vector<ValueOperand> elements) {
@@ -267,7 +267,7 @@ bool GpuLowering::lower_fragments(const LoadOp& op, const Statement& s) {
       continue;
     }
     for (int64_t n = block; n < std::min(block + 2, from->blocks); ++n)
-      out.push_back(builder_.view(ViewKind::Slice, loaded, half, {2 * (n - block)}));
+      out.push_back(builder_.view(MovementKind::Slice, loaded, half, {2 * (n - block)}));
   }
   return true;
 }

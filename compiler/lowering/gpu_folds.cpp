@@ -148,7 +148,7 @@ GpuLowering::Scanned GpuLowering::scan_warps(const TileScanOp& op, const Tuple& 
       std::vector<int64_t> at(type.rank());
       at.back() = warp;
       const ValueOperand of_warp =
-          dropped(builder_.view(ViewKind::Slice, scanned, slice, std::move(at)));
+          dropped(builder_.view(MovementKind::Slice, scanned, slice, std::move(at)));
       const Condition own{{digit_value(digit), IndexComparison::Kind::Eq, warp}};
       part = warp == 0
                  ? of_warp

@@ -26,10 +26,10 @@ std::vector<GpuLowering::FlatDigit> GpuLowering::flattened(const ValueType& tile
   return out;
 }
 
-bool GpuLowering::renames(const ViewOp& op, ValueId source, ValueId result) const {
+bool GpuLowering::renames(const MovementOp& op, ValueId source, ValueId result) const {
   const ValueType &from = tile_[source].type, &to = tile_[result].type;
-  if (op.kind == ViewKind::Slice && slices_registers(op, from, to)) return true;
-  if (op.kind == ViewKind::Reshape && flattened(from) == flattened(to) &&
+  if (op.kind == MovementKind::Slice && slices_registers(op, from, to)) return true;
+  if (op.kind == MovementKind::Reshape && flattened(from) == flattened(to) &&
       lower_type(from).lanes == lower_type(to).lanes)
     return true;
   // Elements can only move through the memory of one block.
@@ -44,7 +44,7 @@ bool GpuLowering::renames(const ViewOp& op, ValueId source, ValueId result) cons
 }
 
 // Whether every sliced axis is cut between registers of each thread.
-bool GpuLowering::slices_registers(const ViewOp& op, const ValueType& from,
+bool GpuLowering::slices_registers(const MovementOp& op, const ValueType& from,
                                    const ValueType& to) const {
   for (size_t axis = 0; axis < from.rank(); ++axis) {
     const AxisDigits own = digits(from, axis), other = digits(to, axis);
@@ -61,8 +61,9 @@ bool GpuLowering::slices_registers(const ViewOp& op, const ValueType& from,
   return true;
 }
 
-ValueOperand GpuLowering::rename(const ViewOp& op, const ValueOperand& value, const Statement& s) {
-  if (op.kind != ViewKind::Slice) return Lowering::rename(op, value, s);
+ValueOperand GpuLowering::rename(const MovementOp& op, const ValueOperand& value,
+                                 const Statement& s) {
+  if (op.kind != MovementKind::Slice) return Lowering::rename(op, value, s);
   const ValueType& from = tile_[op.operand.value].type;
   const ValueType to = lower_type(result_type(s));
   const int32_t lanes = type_of(value).lanes;
@@ -77,7 +78,7 @@ ValueOperand GpuLowering::rename(const ViewOp& op, const ValueOperand& value, co
   part.lanes = lanes;
   const ValueOperand cut = part == type_of(value)
                                ? value
-                               : ValueOperand(builder_.view(ViewKind::Slice, value, part, at));
+                               : ValueOperand(builder_.view(MovementKind::Slice, value, part, at));
   return to.lanes == lanes ? cut : ValueOperand(emit(LaneOp{false, cut, {}, lane}, to, s));
 }
 

@@ -78,7 +78,7 @@ void Lowering::lower_signature() {
     for_each_statement(phase.body, [this](const Statement& s) {
       if (const auto* let = s.as<LetOp>()) builder_.fresh_name(let->symbol);
       if (const auto* loop = s.as<ForOp>()) builder_.fresh_name(loop->symbol);
-      if (const auto* role = s.as<CopiesOp>()) builder_.fresh_name(role->symbol);
+      if (const auto* role = s.as<TileRoleOp>()) builder_.fresh_name(role->symbol);
     });
   }
   memories_.resize(tile_.memories.size());
@@ -334,7 +334,8 @@ std::vector<ValueOperand> Lowering::array_elements(const ValueOperand& value) {
   for (int64_t n = 0; n < type.count(); ++n) {
     int64_t rest = n;
     for (size_t i = type.rank(); i-- > 0; rest /= type.extents[i]) at[i] = rest % type.extents[i];
-    out.emplace_back(builder_.append(GetOp{value, at}, {{type.dtype, type.lanes, {}}}, "get")[0]);
+    out.emplace_back(
+        builder_.append(GetElementOp{value, at}, {{type.dtype, type.lanes, {}}}, "get")[0]);
   }
   return out;
 }
@@ -420,7 +421,7 @@ ValueOperand Lowering::part(const ValueOperand& value, size_t axis, int64_t from
   std::vector<int64_t> offsets(type.rank());
   offsets[axis] = from;
   type.extents[axis] = count;
-  return builder_.view(ViewKind::Slice, value, type, offsets);
+  return builder_.view(MovementKind::Slice, value, type, offsets);
 }
 
 ValueOperand Lowering::joined(const ValueOperand& a, const ValueOperand& b, size_t axis) {
@@ -435,8 +436,8 @@ ValueOperand Lowering::joined(const ValueOperand& a, const ValueOperand& b, size
     auto place = at;
     const bool from_b = place[axis] >= count_a;
     if (from_b) place[axis] -= count_a;
-    elements.emplace_back(
-        builder_.append(GetOp{from_b ? b : a, place}, {{type.dtype, type.lanes, {}}}, "get")[0]);
+    elements.emplace_back(builder_.append(GetElementOp{from_b ? b : a, place},
+                                          {{type.dtype, type.lanes, {}}}, "get")[0]);
   }
   return builder_.append(PackOp{elements}, {type}, "pack")[0];
 }
@@ -471,15 +472,15 @@ std::pair<ValueOperand, ValueOperand> Lowering::better(bool is_max, const ValueO
 }
 
 // L13, L14: views are operations on arrays if whole vectors move, and go through memory otherwise.
-void Lowering::lower_view(const ViewOp& op, const Statement& s) {
+void Lowering::lower_view(const MovementOp& op, const Statement& s) {
   const ValueId from = op.operand.value, to = s.results[0];
   const ValueType type = array_type(to);
   ValueOperand value = mapped(op.operand);
-  if (op.kind == ViewKind::Broadcast) {
+  if (op.kind == MovementKind::Broadcast) {
     value = splat_to(value, type);
     define(to, type_of(value) == type
                    ? value
-                   : ValueOperand(emit(ViewOp{ViewKind::Broadcast, value, {}}, type, s)));
+                   : ValueOperand(emit(MovementOp{MovementKind::Broadcast, value, {}}, type, s)));
   } else if (renames(op, from, to)) {
     define(to, rename(op, value, s));
   } else {
@@ -487,16 +488,16 @@ void Lowering::lower_view(const ViewOp& op, const Statement& s) {
   }
 }
 
-ValueOperand Lowering::rename(const ViewOp& op, const ValueOperand& value, const Statement& s) {
-  return emit(ViewOp{op.kind, value, op.arguments}, array_type(s.results[0]), s);
+ValueOperand Lowering::rename(const MovementOp& op, const ValueOperand& value, const Statement& s) {
+  return emit(MovementOp{op.kind, value, op.arguments}, array_type(s.results[0]), s);
 }
 
-ValueOperand Lowering::move_through_memory(const ViewOp& op, const ValueOperand& value,
+ValueOperand Lowering::move_through_memory(const MovementOp& op, const ValueOperand& value,
                                            ValueId source, ValueId result, const Statement& s) {
   const ValueType &from = tile_[source].type, &to = tile_[result].type;
   std::vector<int64_t> stored = dense_strides(from);
   int64_t count = from.count();
-  if (op.kind == ViewKind::Transpose) {
+  if (op.kind == MovementKind::Transpose) {
     const int64_t padding = row_padding(from), inner = from.extents.back();
     for (size_t axis = 0; axis + 1 < from.rank(); ++axis)
       stored[axis] = stored[axis] / inner * (inner + padding);
@@ -527,10 +528,10 @@ ValueOperand Lowering::move_through_memory(const ViewOp& op, const ValueOperand&
                   {});
   std::vector<int64_t> read = dense_strides(to);
   int64_t start = 0;
-  if (op.kind == ViewKind::Transpose)
+  if (op.kind == MovementKind::Transpose)
     for (size_t axis = 0; axis < to.rank(); ++axis)
       read[axis] = stored[static_cast<size_t>(op.arguments[axis])];
-  if (op.kind == ViewKind::Slice) {
+  if (op.kind == MovementKind::Slice) {
     read = stored;
     for (size_t axis = 0; axis < to.rank(); ++axis) start += op.arguments[axis] * stored[axis];
   }

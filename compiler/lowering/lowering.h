@@ -108,10 +108,10 @@ class Lowering {
   virtual void lower_fold(const FoldOp& op, const Statement& s) = 0;
   virtual void lower_arg_fold(const ArgFoldOp& op, const Statement& s) = 0;
   virtual void lower_scan(const TileScanOp& op, const Statement& s) = 0;
-  virtual void lower_view(const ViewOp& op, const Statement& s);
+  virtual void lower_view(const MovementOp& op, const Statement& s);
   /// Whether a view only renames registers, and no element moves: L14.
-  virtual bool renames(const ViewOp&, ValueId, ValueId) const { return false; }
-  virtual ValueOperand rename(const ViewOp& op, const ValueOperand& value, const Statement& s);
+  virtual bool renames(const MovementOp&, ValueId, ValueId) const { return false; }
+  virtual ValueOperand rename(const MovementOp& op, const ValueOperand& value, const Statement& s);
   /// The number of unused elements after each row, where a transpose moves a tile through memory.
   virtual int64_t row_padding(const ValueType&) const { return 0; }
   virtual void lower_dot(const TileDotOp&, const Statement& s) { not_lowered("dot", s); }
@@ -229,7 +229,7 @@ class Lowering {
   void lower_op(const RowOp& op, const Statement& s);
   void lower_op(const FoldOp& op, const Statement& s) { lower_fold(op, s); }
   void lower_op(const ArgFoldOp& op, const Statement& s) { lower_arg_fold(op, s); }
-  void lower_op(const ViewOp& op, const Statement& s) { lower_view(op, s); }
+  void lower_op(const MovementOp& op, const Statement& s) { lower_view(op, s); }
   void lower_op(const BufferOp& op, const Statement&) { lower_buffer(op); }
   void lower_op(const ForOp& op, const Statement& s);
   void lower_op(const IfOp& op, const Statement& s);
@@ -242,7 +242,7 @@ class Lowering {
     lower_in_role(s);
   }
 
-  ValueOperand move_through_memory(const ViewOp& op, const ValueOperand& value, ValueId from,
+  ValueOperand move_through_memory(const MovementOp& op, const ValueOperand& value, ValueId from,
                                    ValueId to, const Statement& s);
   ValueOperand part(const ValueOperand& value, size_t axis, int64_t from, int64_t count);
   ValueOperand joined(const ValueOperand& a, const ValueOperand& b, size_t axis);

@@ -69,12 +69,12 @@ void PipelinedLowering::note_roles(const Phase& phase) {
   replicated_ = replicated_copies(phase);
   multicast_.clear();
   note_copies(phase.body);
-  std::vector<const CopiesOp*> ops;
+  std::vector<const TileRoleOp*> ops;
   for (const Statement& s : phase.body.statements)
-    if (const auto* op = s.as<CopiesOp>()) ops.push_back(op);
+    if (const auto* op = s.as<TileRoleOp>()) ops.push_back(op);
   std::stable_partition(ops.begin(), ops.end(),
-                        [](const CopiesOp* op) { return op->warps % kGroupWarps == 0; });
-  for (const CopiesOp* op : ops) {
+                        [](const TileRoleOp* op) { return op->warps % kGroupWarps == 0; });
+  for (const TileRoleOp* op : ops) {
     Role role{op};
     role.first_warp = warps;
     warps += op->warps * op->copies;
@@ -167,7 +167,7 @@ const PipelinedLowering::Role& PipelinedLowering::role_named(const std::string& 
 
 // The number of warps that release an item.
 int64_t PipelinedLowering::receivers(const Channel& channel) const {
-  const CopiesOp& role = *role_named(channel.receiver).op;
+  const TileRoleOp& role = *role_named(channel.receiver).op;
   return role.warps * (channel.only ? 1 : role.copies);
 }
 
@@ -244,7 +244,7 @@ bool PipelinedLowering::only_puts(const Region& region) const {
 void PipelinedLowering::lower_role(const Role& role) {
   role_ = role;
   accesses_.clear();
-  const CopiesOp& op = *role.op;
+  const TileRoleOp& op = *role.op;
   builder_.role(op.name, role.first_warp, role.first_warp + op.warps * op.copies, op.registers,
                 [&](const Expr& rtid) {
                   role_symbols(rtid);
@@ -268,7 +268,7 @@ void PipelinedLowering::role_symbols(const Expr& rtid) {
     return let_symbol(name, value);
   };
   const int64_t threads = role_.threads();
-  const CopiesOp& op = *role_.op;
+  const TileRoleOp& op = *role_.op;
   role_.copy = op.copies > 1 ? name_value(op.symbol, floordiv(rtid, threads)) : Expr(0);
   if (!op.symbol.empty()) renamed_.insert_or_assign(op.symbol, role_.copy);
   role_.thread = mod(rtid, threads);
@@ -295,7 +295,7 @@ void PipelinedLowering::pass_first_turns() {
 }
 
 int64_t PipelinedLowering::passer(const TurnToken& token, TokenId id) const {
-  const CopiesOp& op = *role_.op;
+  const TileRoleOp& op = *role_.op;
   std::optional<int64_t> found;
   for_each_statement(*op.body, [&](const Statement& s) {
     const auto* pass = s.as<PassOp>();
@@ -376,7 +376,7 @@ void PipelinedLowering::lower_op(const PutOp& op, const Statement&) {
 }
 
 // D12: a get waits until the slot is full.
-void PipelinedLowering::lower_op(const ReceiveOp& op, const Statement&) {
+void PipelinedLowering::lower_op(const GetItemOp& op, const Statement&) {
   const Channel& channel = tile_[op.channel];
   const Expr item = uniform(op.item);
   builder_.instruction(

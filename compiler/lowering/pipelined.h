@@ -43,7 +43,7 @@ class PipelinedLowering : public ThreadLowering {
   };
   // The role whose copies execute the current statements.
   struct Role {
-    const CopiesOp* op = nullptr;
+    const TileRoleOp* op = nullptr;
     int64_t first_warp = 0;
     int64_t first_barrier = 0;  // the id of the barrier of copy 0
     Expr copy, thread, warp, lane;
@@ -81,7 +81,7 @@ class PipelinedLowering : public ThreadLowering {
 
   void lower_in_role(const Statement& s) override;
   void lower_op(const PutOp& op, const Statement& s);
-  void lower_op(const ReceiveOp& op, const Statement& s);
+  void lower_op(const GetItemOp& op, const Statement& s);
   void lower_op(const ReleaseOp& op, const Statement& s);
   void lower_op(const PassOp& op, const Statement& s);
   void lower_op(const TakeOp& op, const Statement& s);
@@ -136,8 +136,8 @@ class PipelinedLowering : public ThreadLowering {
   void lower_arg_fold(const ArgFoldOp&, const Statement& s) override {
     not_lowered("reduce argmin and argmax in a role", s);
   }
-  void lower_view(const ViewOp& op, const Statement& s) override;
-  void slice(const ViewOp& op, const Statement& s);
+  void lower_view(const MovementOp& op, const Statement& s) override;
+  void slice(const MovementOp& op, const Statement& s);
 
   // --- On-chip storage: pipelined_copies.cpp ----------------------------------------------------
 
@@ -170,7 +170,7 @@ class PipelinedLowering : public ThreadLowering {
                                       bool store) const override;
   void before_access(MemoryId memory, bool store, const Slot& slot = {}) override;
   bool lower_matrix_store(const StoreOp& op) override;
-  void lower_op(const WindowOp& op, const Statement& s);
+  void lower_op(const MemoryViewOp& op, const Statement& s);
   void lower_op(const CopyOp& op, const Statement& s);
   void lower_op(const StartStoreOp& op, const Statement& s);
   void lower_op(const WaitStoreOp& op, const Statement& s);

@@ -52,7 +52,7 @@ void PipelinedLowering::lower_buffer(const BufferOp& op) {
                                       memory.swizzle > 0 ? 1024 : 128, buffers_);
 }
 
-void PipelinedLowering::lower_op(const WindowOp& op, const Statement&) {
+void PipelinedLowering::lower_op(const MemoryViewOp& op, const Statement&) {
   OnChip place;
   if (op.item) {
     const Memory& field = tile_[op.source];
@@ -420,9 +420,9 @@ void PipelinedLowering::store_matrices(const StoreOp& op, const OnChip& place) {
   Region body;
   builder_.enter(body);
   const ValueOperand two =
-      builder_.append(ViewOp{ViewKind::Slice, pairs, {}, {j * Expr(2), Expr(0)}},
+      builder_.append(MovementOp{MovementKind::Slice, pairs, {}, {j * Expr(2), Expr(0)}},
                       {{type.dtype, 2, {2, 2}}}, tile_[tile].name)[0];
-  const ValueOperand four = builder_.view(ViewKind::Reshape, two, {type.dtype, 2, {4}});
+  const ValueOperand four = builder_.view(MovementKind::Reshape, two, {type.dtype, 2, {4}});
   const Expr block = j * Expr(2) + floordiv(role_.lane, 16);
   const Expr panel = floordiv(block, panel_chunks) * Expr(m.panel_elements());
   Expr chunk = mod(block, panel_chunks);

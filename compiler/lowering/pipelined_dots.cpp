@@ -67,7 +67,8 @@ std::vector<ValueOperand> PipelinedLowering::fragments(const ValueOperand& tile,
     part.extents[0] /= steps;
     std::vector<int64_t> at(type.rank());
     at[0] = step * part.extents[0];
-    const ValueOperand own = steps == 1 ? array : builder_.view(ViewKind::Slice, array, part, at);
+    const ValueOperand own =
+        steps == 1 ? array : builder_.view(MovementKind::Slice, array, part, at);
     out.emplace_back(builder_.regroup(own, {type.dtype, static_cast<int32_t>(lanes), {4}}));
   }
   return out;

@@ -71,10 +71,10 @@ ValueOperand PipelinedLowering::reshaped(const ValueOperand& value,
   auto& [made, scope] = shapes_[{value.value, extents}];
   if (scope == builder_.scope()) return made;
   if (extents.empty())
-    made = builder_.append(GetOp{value, std::vector<int64_t>(from.rank())},
+    made = builder_.append(GetElementOp{value, std::vector<int64_t>(from.rank())},
                            {{from.dtype, from.lanes, {}}}, kernel_[value.value].name)[0];
   else
-    made = builder_.append(ViewOp{ViewKind::Reshape, value, {}},
+    made = builder_.append(MovementOp{MovementKind::Reshape, value, {}},
                            {{from.dtype, from.lanes, extents}}, kernel_[value.value].name)[0];
   scope = builder_.scope();
   return made;
@@ -100,7 +100,7 @@ ValueOperand PipelinedLowering::as_array(const ValueOperand& tile,
     std::vector<int64_t> permutation;
     for (const RegisterDigit& axis : order)
       permutation.push_back(std::find(mine.begin(), mine.end(), axis) - mine.begin());
-    value = builder_.append(ViewOp{ViewKind::Transpose, value, permutation},
+    value = builder_.append(MovementOp{MovementKind::Transpose, value, permutation},
                             {array_type(source.type.dtype, order)}, source.name)[0];
   }
   return reshaped(value, order.empty() && !axes.empty() && type_of(value).rank() == 0
@@ -305,20 +305,22 @@ void PipelinedLowering::lower_fold(const FoldOp& op, const Statement& s) {
   set(s.results[0], value, axes);
 }
 
-void PipelinedLowering::lower_view(const ViewOp& op, const Statement& s) {
+void PipelinedLowering::lower_view(const MovementOp& op, const Statement& s) {
   const ValueId tile = s.results[0];
   switch (op.kind) {
-    case ViewKind::Slice:
+    case MovementKind::Slice:
       return slice(op, s);
-    case ViewKind::Broadcast: {
+    case MovementKind::Broadcast: {
       const auto axes = axes_of(tile);
       const ValueType type = array_type(result_type(s).dtype, axes);
       const ValueOperand part = as_array(op.operand, axes);
-      return set(
-          tile, type_of(part) == type ? part : emit(ViewOp{ViewKind::Broadcast, part, {}}, type, s),
-          axes);
+      return set(tile,
+                 type_of(part) == type
+                     ? part
+                     : emit(MovementOp{MovementKind::Broadcast, part, {}}, type, s),
+                 axes);
     }
-    case ViewKind::Transpose: {  // only the names of axes change
+    case MovementKind::Transpose: {  // only the names of axes change
       const ValueId from = op.operand.value;
       if (constants_.contains(from))
         constants_[tile] = constants_.at(from);
@@ -326,7 +328,7 @@ void PipelinedLowering::lower_view(const ViewOp& op, const Statement& s) {
         set(tile, as_array(from, axes_of(from)), axes_of(tile));
       return;
     }
-    case ViewKind::Reshape:
+    case MovementKind::Reshape:
       break;
   }
   // The digits keep their order. Only their axes and weights change.
@@ -353,7 +355,7 @@ void PipelinedLowering::lower_view(const ViewOp& op, const Statement& s) {
 }
 
 // D25: an axis can be cut in its outermost register digit.
-void PipelinedLowering::slice(const ViewOp& op, const Statement& s) {
+void PipelinedLowering::slice(const MovementOp& op, const Statement& s) {
   const ValueId from = op.operand.value, tile = s.results[0];
   const TileValue& own = tiles_[from.index];
   const auto axes = axes_of(from);
@@ -376,7 +378,7 @@ void PipelinedLowering::slice(const ViewOp& op, const Statement& s) {
   }
   const auto view = [&](const ValueOperand& value, const std::vector<Expr>& at,
                         std::vector<int64_t> extents) {
-    ViewOp out{ViewKind::Slice, value, {}};
+    MovementOp out{MovementKind::Slice, value, {}};
     const bool constant = std::all_of(at.begin(), at.end(),
                                       [](const Expr& e) { return e.as_constant().has_value(); });
     if (constant)

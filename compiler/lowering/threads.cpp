@@ -210,9 +210,9 @@ ValueOperand ThreadLowering::gathered(const ValueOperand& value, const Digit& di
 ValueOperand ThreadLowering::dropped(const ValueOperand& value) {
   ValueType type = type_of(value);
   if (type.rank() == 1)
-    return builder_.append(GetOp{value, {0}}, {{type.dtype, type.lanes, {}}}, "get")[0];
+    return builder_.append(GetElementOp{value, {0}}, {{type.dtype, type.lanes, {}}}, "get")[0];
   type.extents.pop_back();
-  return builder_.view(ViewKind::Reshape, value, type);
+  return builder_.view(MovementKind::Reshape, value, type);
 }
 
 // --- Tiles in memory -----------------------------------------------------------------------------
@@ -364,7 +364,7 @@ ValueOperand ThreadLowering::gathered_from_blocks(const ValueOperand& value, con
     const Expr rank = block_.value + (receiver - own) * Expr(digit.stride);
     for (int64_t i = 0; i < count; i += together) {
       const ValueOperand some = together == count ? elements
-                                                  : builder_.view(ViewKind::Slice, elements,
+                                                  : builder_.view(MovementKind::Slice, elements,
                                                                   {type.dtype, 1, {together}}, {i});
       builder_.instruction(Instruction::st_async,
                            {Place{meeting.parts.memory, at(own, i / together), rank}, some,

@@ -345,7 +345,7 @@ void await_predecessors(TileProgram& program) {
   for (Phase& phase : program.phases) {
     std::vector<Statement>& statements = phase.body.statements;
     const auto first = std::ranges::find_if(statements, [&](const Statement& s) {
-      return s.as<CopiesOp>() || accesses_device(program, s);
+      return s.as<TileRoleOp>() || accesses_device(program, s);
     });
     Statement wait;
     wait.op = AwaitOp{};

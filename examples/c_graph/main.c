@@ -19,7 +19,7 @@ static void print_log(void* user, braze_log_level level, const char* line) {
 }
 
 static int fail(const char* what) {
-  fprintf(stderr, "%s: %s [%s]\n", what, braze_last_error(), braze_last_error_code());
+  fprintf(stderr, "%s: %s\n", what, braze_last_error());
   return 1;
 }
 

@@ -441,7 +441,7 @@ void CodeChecker::check_common(const Statement& s) {
     check_row(*row);
   } else if (const auto* fold = s.as<FoldOp>()) {
     check_fold(*fold);
-  } else if (const auto* view = s.as<ViewOp>()) {
+  } else if (const auto* view = s.as<MovementOp>()) {
     check_view(*view);
   } else if (const auto* buffer = s.as<BufferOp>()) {
     declare(buffer->memory);
@@ -555,23 +555,23 @@ void CodeChecker::check_offsets(const std::vector<Expr>& offsets, const ValueTyp
   }
 }
 
-void CodeChecker::check_view(const ViewOp& op) {
+void CodeChecker::check_view(const MovementOp& op) {
   const ValueType &from = type_of(op.operand), &to = result_type();
   expect(from.dtype == to.dtype && from.lanes == to.lanes, rules_.operands,
          fmt::format("a view cannot change the dtype or the lanes, from {} to {}", from.to_string(),
                      to.to_string()));
   const bool same_rank = from.rank() == to.rank() && op.arguments.size() == to.rank();
   switch (op.kind) {
-    case ViewKind::Reshape:
+    case MovementKind::Reshape:
       expect(from.count() == to.count(), rules_.axes,
              fmt::format("{} and {} have different numbers of elements", from.to_string(),
                          to.to_string()));
       break;
-    case ViewKind::Broadcast:
+    case MovementKind::Broadcast:
       expect(broadcasts(from, to), rules_.axes,
              fmt::format("{} does not broadcast to {}", from.to_string(), to.to_string()));
       break;
-    case ViewKind::Transpose: {
+    case MovementKind::Transpose: {
       std::set<int64_t> seen(op.arguments.begin(), op.arguments.end());
       bool right = same_rank && seen.size() == to.rank();
       for (size_t i = 0; right && i < to.rank(); ++i)
@@ -582,7 +582,7 @@ void CodeChecker::check_view(const ViewOp& op) {
                          to.to_string()));
       break;
     }
-    case ViewKind::Slice:
+    case MovementKind::Slice:
       if (!op.offsets.empty()) return check_offsets(op.offsets, from, to);
       expect(same_rank, rules_.axes,
              "the slice needs one offset for each axis, and an operand of the result's rank");

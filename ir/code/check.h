@@ -110,7 +110,7 @@ class CodeChecker {
   bool check_parts(const Statement& statement);
   void check_common(const Statement& statement);
   void check_fold(const FoldOp& op);
-  void check_view(const ViewOp& op);
+  void check_view(const MovementOp& op);
   void check_row_types(const RowOp& op);
   void check_loop(const ForOp& op);
   bool check_loop_bounds(const ForOp& op);

@@ -289,9 +289,9 @@ std::pair<ValueId, ValueId> CodeBuilder::arg_fold(bool is_max, ValueOperand valu
   return {results[0], results[1]};
 }
 
-ValueId CodeBuilder::view(ViewKind kind, ValueOperand operand, ValueType type,
+ValueId CodeBuilder::view(MovementKind kind, ValueOperand operand, ValueType type,
                           std::vector<int64_t> arguments) {
-  return append(ViewOp{kind, operand, std::move(arguments)}, {std::move(type)}, "view")[0];
+  return append(MovementOp{kind, operand, std::move(arguments)}, {std::move(type)}, "view")[0];
 }
 
 MemoryId CodeBuilder::buffer(std::string_view hint, DType dtype, std::vector<int64_t> extents) {

@@ -227,9 +227,9 @@ struct TileDotOp {
   int64_t contract_a = 1, contract_b = 0;
   bool tf32 = false;
 };
-enum class ViewKind : uint8_t { Reshape, Broadcast, Transpose, Slice };
-struct ViewOp {
-  ViewKind kind{};
+enum class MovementKind : uint8_t { Reshape, Broadcast, Transpose, Slice };
+struct MovementOp {
+  MovementKind kind{};
   ValueOperand operand;
   std::vector<int64_t> arguments;  ///< permutation or offsets
   std::vector<Expr> offsets = {};  ///< of a slice over `static` symbols, instead of `arguments`
@@ -270,7 +270,7 @@ struct ShuffleOp {
   ValueOperand a, b;
   std::vector<int64_t> lanes;
 };
-struct GetOp {
+struct GetElementOp {
   ValueOperand operand;
   std::vector<int64_t> at;
   std::vector<Expr> positions = {};  ///< over `static` symbols, instead of `at`
@@ -344,7 +344,7 @@ struct TurnsOp {
   TokenId token;
 };  ///< `token`
 /// `copies` sequential programs of `warps` warps each, which all run at the same time.
-struct CopiesOp {
+struct TileRoleOp {
   std::string name;
   std::string symbol;  ///< of the copy's number; empty: there is one copy
   int64_t copies = 1;
@@ -357,7 +357,7 @@ struct PutOp {
   Expr item;
   Box<Region> body = {};
 };
-struct ReceiveOp {
+struct GetItemOp {
   ChannelId channel;
   Expr item;
 };  ///< `get`
@@ -382,7 +382,7 @@ struct TakeOp {
   Expr element, item;
 };
 /// `view`: the memory `window` is a part of a buffer, or of the field of an item.
-struct WindowOp {
+struct MemoryViewOp {
   MemoryId window, source;
   std::optional<Expr> item = {};  ///< of a field
   std::vector<Expr> offsets = {};
@@ -416,11 +416,11 @@ struct RelayoutOp {
 
 using StatementOp =
     std::variant<LetOp, ConstOp, IndexOp, TestOp, LoadOp, StoreOp, RowOp, FoldOp, ArgFoldOp,
-                 TileScanOp, TileDotOp, ViewOp, BufferOp, ForOp, IfOp, TicketOp, AwaitOp, SplatOp,
-                 LaneOp, ShuffleOp, GetOp, PackOp, AtomicOp, WhileOp, RoleOp, UndefOp, RegroupOp,
-                 InstructionOp, ChannelOp, TurnsOp, CopiesOp, PutOp, ReceiveOp, ReleaseOp, CopyOp,
-                 PassOp, TakeOp, WindowOp, StartDotOp, WaitDotOp, StartStoreOp, WaitStoreOp,
-                 RelayoutOp>;
+                 TileScanOp, TileDotOp, MovementOp, BufferOp, ForOp, IfOp, TicketOp, AwaitOp,
+                 SplatOp, LaneOp, ShuffleOp, GetElementOp, PackOp, AtomicOp, WhileOp, RoleOp,
+                 UndefOp, RegroupOp, InstructionOp, ChannelOp, TurnsOp, TileRoleOp, PutOp,
+                 GetItemOp, ReleaseOp, CopyOp, PassOp, TakeOp, MemoryViewOp, StartDotOp, WaitDotOp,
+                 StartStoreOp, WaitStoreOp, RelayoutOp>;
 
 struct Statement {
   StatementOp op;
@@ -565,7 +565,7 @@ class CodeBuilder {
   ValueId fold(Monoid monoid, ValueOperand operand, std::vector<int64_t> axes);
   std::pair<ValueId, ValueId> arg_fold(bool is_max, ValueOperand values, ValueOperand indices,
                                        std::vector<int64_t> axes);
-  ValueId view(ViewKind kind, ValueOperand operand, ValueType type,
+  ValueId view(MovementKind kind, ValueOperand operand, ValueType type,
                std::vector<int64_t> arguments = {});
   MemoryId buffer(std::string_view hint, DType dtype, std::vector<int64_t> extents);
 

@@ -63,13 +63,13 @@ std::vector<uint32_t> broadcast_map(const ValueType& from, const ValueType& to) 
   return map;
 }
 
-std::vector<uint32_t> part_map(const ViewOp& view, const ValueType& from, const ValueType& to) {
+std::vector<uint32_t> part_map(const MovementOp& view, const ValueType& from, const ValueType& to) {
   std::vector<int64_t> strides(from.rank());
   int64_t stride = from.lanes, start = 0;
   for (size_t axis = from.rank(); axis-- > 0; stride *= from.extents[axis]) strides[axis] = stride;
   std::vector<int64_t> read = strides;
   for (size_t axis = 0; axis < from.rank(); ++axis) {
-    if (view.kind == ViewKind::Transpose)
+    if (view.kind == MovementKind::Transpose)
       read[axis] = strides[static_cast<size_t>(view.arguments[axis])];
     else
       start += view.arguments[axis] * strides[axis];

@@ -31,7 +31,7 @@ bool is_position_symbol(const std::string& name, char letter);
 std::vector<int64_t> element_positions(const ValueType& type, size_t axis);
 
 /// For each element of `to`, the element of `from` that it reads in a transpose or slice.
-std::vector<uint32_t> part_map(const ViewOp& view, const ValueType& from, const ValueType& to);
+std::vector<uint32_t> part_map(const MovementOp& view, const ValueType& from, const ValueType& to);
 
 /// A compiled expression. Parts that depend only on positions are computed when it is compiled.
 class IndexProgram {

@@ -921,21 +921,21 @@ class CodeInterpreter::Engine {
     };
   }
 
-  Step compile(const ViewOp& op, const Statement& s) {
+  Step compile(const MovementOp& op, const Statement& s) {
     const ValueType &from = type_of(op.operand.value), &to = type_of(s.results[0]);
-    if (op.kind == ViewKind::Reshape) return moved(op.operand, s, {});
+    if (op.kind == MovementKind::Reshape) return moved(op.operand, s, {});
     if (!op.offsets.empty()) return sliced(op, s);
-    if (op.kind == ViewKind::Broadcast) return moved(op.operand, s, broadcast_map(from, to));
+    if (op.kind == MovementKind::Broadcast) return moved(op.operand, s, broadcast_map(from, to));
     return moved(op.operand, s, part_map(op, from, to));
   }
 
   // A slice at offsets over loop variables.
-  Step sliced(const ViewOp& op, const Statement& s) {
+  Step sliced(const MovementOp& op, const Statement& s) {
     const ValueType &from = type_of(op.operand.value), &to = type_of(s.results[0]);
     std::vector<IndexProgram> offsets;
     for (const Expr& e : op.offsets) offsets.push_back(uniform(e));
     return [this, &out = result(s), &x = value(op.operand.value), offsets, from, to] {
-      ViewOp part{ViewKind::Slice, {}, {}};
+      MovementOp part{MovementKind::Slice, {}, {}};
       for (const IndexProgram& offset : offsets) part.arguments.push_back(offset.scalar(symbols_));
       const std::vector<uint32_t> map = part_map(part, from, to);
       for (size_t i = 0; i < map.size(); ++i) out[i] = x[map[i]];
@@ -1191,7 +1191,7 @@ class CodeInterpreter::Engine {
     };
   }
 
-  Step compile(const GetOp& op, const Statement& s) {
+  Step compile(const GetElementOp& op, const Statement& s) {
     const ValueType& from = type_of(op.operand.value);
     int64_t place = 0;
     for (size_t axis = 0; axis < from.rank(); ++axis)
@@ -1237,7 +1237,7 @@ class CodeInterpreter::Engine {
   void broken(const Statement* s, const char* rule, const std::string& message);
   void begin_slots(const CompiledPhase& phase);
   ChipRange range_of(const MemoryState& window, MemoryId id) const;
-  Step window(const WindowOp& op);
+  Step window(const MemoryViewOp& op);
   Step copy(const CopyOp& op, const PutOp& put);
   Step start_dot(const StartDotOp& op, const Statement& s);
   Step wait_dot(const WaitDotOp& op, const Statement& s);
@@ -1266,7 +1266,7 @@ class CodeInterpreter::Engine {
   std::optional<Protocol> protocol_;  // of the present instance
   std::map<std::tuple<int64_t, TokenId, int64_t>, std::unordered_set<uint32_t>>
       arrivals_of_turns_;  // by block, token, element
-  std::map<std::tuple<const CopiesOp*, int64_t, int64_t>, std::map<int64_t, Bits>>
+  std::map<std::tuple<const TileRoleOp*, int64_t, int64_t>, std::map<int64_t, Bits>>
       meetings_;  // the blocks' parts
   std::set<std::pair<const Statement*, std::string_view>> rules_seen_;
   std::map<std::pair<MemoryId, int64_t>, std::unordered_set<uint32_t>> arrivals_;

@@ -11,7 +11,7 @@ namespace {
 // Statements by which copies of roles wait for and signal each other.
 bool is_protocol(const Statement& s) {
   const auto* fold = s.as<FoldOp>();
-  return s.as<PutOp>() || s.as<ReceiveOp>() || s.as<ReleaseOp>() || s.as<PassOp>() ||
+  return s.as<PutOp>() || s.as<GetItemOp>() || s.as<ReleaseOp>() || s.as<PassOp>() ||
          s.as<TakeOp>() || s.as<StartDotOp>() || s.as<WaitDotOp>() || s.as<StartStoreOp>() ||
          s.as<WaitStoreOp>() || (fold && fold->cluster);
 }
@@ -51,7 +51,7 @@ std::vector<RoleCopy> CodeInterpreter::Engine::copies_of(const Phase& phase) {
   std::vector<RoleCopy> out;
   for (int64_t block = 0; block < phase.cluster_size; ++block)
     for (const Statement& s : phase.body.statements)
-      if (const auto* role = s.as<CopiesOp>())
+      if (const auto* role = s.as<TileRoleOp>())
         for (int64_t copy = 0; copy < role->copies; ++copy)
           out.push_back({role, copy, block, static_cast<size_t>(phase.cluster_size)});
   return out;
@@ -104,7 +104,7 @@ bool CodeInterpreter::Engine::append_pipelined(const Statement& s, Block& block)
     append_put(*put, s, block);
     return true;
   }
-  if (const auto* get = s.as<ReceiveOp>())
+  if (const auto* get = s.as<GetItemOp>())
     return by_item(*get, [this](ChannelId channel, int64_t item) {
       thread_->waits = !protocol_->get(thread_->copy, channel, item);
     });
@@ -124,14 +124,14 @@ bool CodeInterpreter::Engine::append_pipelined(const Statement& s, Block& block)
       const auto& told = arrivals_of_turns_[{block_of(*thread_), token, element}];
       thread_->ordered.insert(told.begin(), told.end());
     });
-  if (const auto* view = s.as<WindowOp>()) return add(window(*view));
+  if (const auto* view = s.as<MemoryViewOp>()) return add(window(*view));
   if (const auto* dot = s.as<StartDotOp>()) return add(start_dot(*dot, s));
   if (const auto* wait = s.as<WaitDotOp>()) return add(wait_dot(*wait, s));
   if (const auto* store = s.as<StartStoreOp>()) return add(start_store(*store));
   if (const auto* wait = s.as<WaitStoreOp>())
     return add([this, n = wait->pending] { protocol_->wait_stores(thread_->copy, n); });
   if (const auto* fold = s.as<FoldOp>(); fold && fold->cluster) return add(cluster_fold(*fold, s));
-  if (s.as<ChannelOp>() || s.as<TurnsOp>() || s.as<CopiesOp>()) return true;
+  if (s.as<ChannelOp>() || s.as<TurnsOp>() || s.as<TileRoleOp>()) return true;
   if (!skeleton_) {
     if (const auto* relayout = s.as<RelayoutOp>()) return add(moved(relayout->operand, s, {}));
     return false;
@@ -282,7 +282,7 @@ ChipRange CodeInterpreter::Engine::range_of(const MemoryState& window, MemoryId 
   return out;
 }
 
-CodeInterpreter::Engine::Step CodeInterpreter::Engine::window(const WindowOp& op) {
+CodeInterpreter::Engine::Step CodeInterpreter::Engine::window(const MemoryViewOp& op) {
   std::vector<IndexProgram> offsets;
   for (const Expr& e : op.offsets) offsets.push_back(uniform(e));
   std::optional<IndexProgram> item;

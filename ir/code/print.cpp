@@ -196,7 +196,7 @@ class Printer {
     constexpr std::string_view kKeywords = kInfoOf<Op>.keywords;
     keywords_ = kKeywords;
     if constexpr (std::is_same_v<Op, BufferOp>) out_ += "%" + code_[op.memory].name + " = ";
-    if constexpr (std::is_same_v<Op, WindowOp>) out_ += "%" + code_[op.window].name + " = ";
+    if constexpr (std::is_same_v<Op, MemoryViewOp>) out_ += "%" + code_[op.window].name + " = ";
     if constexpr (std::is_same_v<Op, RowOp>) keyword(name(op.op));
     if constexpr (std::is_same_v<Op, InstructionOp>) keyword(name(op.instruction, op.columns));
     if constexpr (!kKeywords.empty() && kKeywords.find('|') == kKeywords.npos) keyword(kKeywords);

@@ -26,7 +26,7 @@ std::set<const CopyOp*> replicated_copies(const Phase& phase);
 
 /// One of the sequential programs of an instance.
 struct RoleCopy {
-  const CopiesOp* role = nullptr;
+  const TileRoleOp* role = nullptr;
   int64_t number = 0;
   int64_t block = 0;  ///< rank in the cluster
   size_t blocks = 1;
@@ -134,7 +134,7 @@ class Protocol {
     Clock knows;
     size_t arrived = 0;
   };
-  using MeetingKey = std::pair<std::pair<const CopiesOp*, int64_t>, int64_t>;
+  using MeetingKey = std::pair<std::pair<const TileRoleOp*, int64_t>, int64_t>;
 
   /// Reports a broken rule unless `holds`. The message is made only in that case.
   template <class Message>

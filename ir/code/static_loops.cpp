@@ -134,7 +134,7 @@ class Expander {
     }
     if (auto* buffer = made.as<BufferOp>(); buffer && rename)
       buffer->memory = new_memory(buffer->memory, names);
-    if (auto* view = made.as<WindowOp>(); view && rename)
+    if (auto* view = made.as<MemoryViewOp>(); view && rename)
       view->window = new_memory(view->window, names);
     Renaming inside = names;
     if (rename) {
@@ -167,8 +167,8 @@ class Expander {
       for (const Expr& e : exprs) numbers.push_back(*e.as_constant());
       exprs.clear();
     };
-    if (auto* view = s.as<ViewOp>()) fold(view->offsets, view->arguments);
-    if (auto* get = s.as<GetOp>()) fold(get->positions, get->at);
+    if (auto* view = s.as<MovementOp>()) fold(view->offsets, view->arguments);
+    if (auto* get = s.as<GetElementOp>()) fold(get->positions, get->at);
   }
 
   KernelCode& code_;

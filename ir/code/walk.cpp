@@ -90,7 +90,7 @@ class DeadCode {
   bool is_live(const Statement& statement) const {
     if (const auto* let = statement.as<LetOp>()) return used_.contains(let->symbol);
     if (const auto* buffer = statement.as<BufferOp>()) return memories_.contains(buffer->memory);
-    if (const auto* view = statement.as<WindowOp>()) return memories_.contains(view->window);
+    if (const auto* view = statement.as<MemoryViewOp>()) return memories_.contains(view->window);
     if (has_effect(statement)) return true;
     return std::any_of(statement.results.begin(), statement.results.end(),
                        [&](ValueId r) { return used_.contains(code_[r].name); });

@@ -30,7 +30,7 @@ void for_each_lane(uint32_t mask, const Visit& visit) {
 
 // Operations that only move elements, so that what is undefined stays undefined.
 bool is_move(const Statement& s) {
-  return s.as<ViewOp>() || s.as<GetOp>() || s.as<PackOp>() || s.as<RegroupOp>() ||
+  return s.as<MovementOp>() || s.as<GetElementOp>() || s.as<PackOp>() || s.as<RegroupOp>() ||
          s.as<SplatOp>() || s.as<LaneOp>() || s.as<ShuffleOp>();
 }
 
@@ -433,7 +433,7 @@ std::array<size_t, 3> split(const ValueType& type, size_t axis) {
   return out;
 }
 
-std::vector<uint32_t> element_map(const GetOp& op, const ValueType& from) {
+std::vector<uint32_t> element_map(const GetElementOp& op, const ValueType& from) {
   int64_t place = 0;
   for (size_t axis = 0; axis < from.rank(); ++axis)
     place = place * from.extents[axis] + op.at[axis];
@@ -525,16 +525,17 @@ auto Simulator::Engine::pure(const Statement& s) -> Run {
       return Status::Next;
     };
   }
-  if (const auto* op = s.as<ViewOp>()) {
+  if (const auto* op = s.as<MovementOp>()) {
     const ValueType& from = type_of(op->operand.value);
-    if (op->kind == ViewKind::Reshape) return moved(op->operand, s, {});
-    if (op->kind == ViewKind::Broadcast) return moved(op->operand, s, broadcast_map(from, type));
+    if (op->kind == MovementKind::Reshape) return moved(op->operand, s, {});
+    if (op->kind == MovementKind::Broadcast)
+      return moved(op->operand, s, broadcast_map(from, type));
     return moved(op->operand, s, part_map(*op, from, type));
   }
   if (const auto* op = s.as<RegroupOp>()) return moved(op->operand, s, {});
   if (const auto* op = s.as<SplatOp>())
     return moved(op->operand, s, broadcast_map(type_of(op->operand.value), type));
-  if (const auto* op = s.as<GetOp>())
+  if (const auto* op = s.as<GetElementOp>())
     return moved(op->operand, s, element_map(*op, type_of(op->operand.value)));
   if (const auto* op = s.as<LaneOp>()) {
     const auto lanes = static_cast<size_t>(type_of(op->operand.value).lanes),

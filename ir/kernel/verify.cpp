@@ -75,7 +75,7 @@ class KernelChecker : public CodeChecker {
       check_lane(*lane);
     } else if (const auto* shuffle = s.as<ShuffleOp>()) {
       check_shuffle(*shuffle);
-    } else if (const auto* get = s.as<GetOp>()) {
+    } else if (const auto* get = s.as<GetElementOp>()) {
       check_get(*get);
     } else if (const auto* pack = s.as<PackOp>()) {
       const ValueType& type = result_type();
@@ -123,7 +123,7 @@ class KernelChecker : public CodeChecker {
     expect_type(type);
   }
 
-  void check_get(const GetOp& op) {
+  void check_get(const GetElementOp& op) {
     const ValueType& type = type_of(op.operand);
     if (!op.positions.empty()) {
       ValueType one{type.dtype, type.lanes, std::vector<int64_t>(type.rank(), 1)};

@@ -88,16 +88,16 @@ void TileLayouts::infer(const Statement& s) {
     set(result, of(start->c));
   } else if (const auto* wait = s.as<WaitDotOp>()) {
     for (size_t i = 0; i < s.results.size(); ++i) set(s.results[i], of(wait->operands[i]));
-  } else if (const auto* view = s.as<ViewOp>(); view && view->kind == ViewKind::Slice) {
+  } else if (const auto* view = s.as<MovementOp>(); view && view->kind == MovementKind::Slice) {
     set(result, sliced(of(view->operand), program_[result].type, s));
-  } else if (view && view->kind == ViewKind::Transpose) {
+  } else if (view && view->kind == MovementKind::Transpose) {
     Layout out = without_digits(view->arguments.size());
     for (size_t axis = 0; axis < out.rank(); ++axis)
       out.axes[axis] = of(view->operand).axes[static_cast<size_t>(view->arguments[axis])];
     set(result, std::move(out));
   } else {
     set(result, written(s));
-    if (const auto* reshape = s.as<ViewOp>(); reshape && reshape->kind == ViewKind::Reshape)
+    if (const auto* reshape = s.as<MovementOp>(); reshape && reshape->kind == MovementKind::Reshape)
       expect(same_digits(flattened(of(reshape->operand)), flattened((*this)[result])), s,
              fmt::format("a reshape from {} to {} would move elements between threads",
                          of(reshape->operand).to_string(), (*this)[result].to_string()));

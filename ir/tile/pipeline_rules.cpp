@@ -46,13 +46,13 @@ class PipelineRules {
   // --- The head of a phase: P1, P2, P8 ----------------------------------------------------------
 
   void note_role(const Statement& s) {
-    const auto* role = s.as<CopiesOp>();
+    const auto* role = s.as<TileRoleOp>();
     if (!role) return;
     statement_ = last_role_ = &s;
     expect(roles_.emplace(role->name, role).second, "P1",
            fmt::format("there are two roles with the name {}", role->name));
   }
-  const CopiesOp* role(const std::string& name) {
+  const TileRoleOp* role(const std::string& name) {
     const auto found = roles_.find(name);
     expect(found != roles_.end(), "P1", fmt::format("there is no role with the name {}", name));
     return found == roles_.end() ? nullptr : found->second;
@@ -69,9 +69,9 @@ class PipelineRules {
       role(turns.among);
       expect(turns.first >= 0 && turns.first < turns.count, "P1",
              fmt::format("%{} has no element {}", turns.name, turns.first));
-    } else if (const auto* copies = s.as<CopiesOp>()) {
-      role_ = copies;
-      check_region(*copies->body);
+    } else if (const auto* op = s.as<TileRoleOp>()) {
+      role_ = op;
+      check_region(*op->body);
       role_ = nullptr;
     } else if (!s.as<AwaitOp>()) {
       expect(false, "P1",
@@ -81,7 +81,7 @@ class PipelineRules {
   }
 
   void check_channel(const Channel& channel) {
-    const CopiesOp* const producer = role(channel.producer);
+    const TileRoleOp* const producer = role(channel.producer);
     role(channel.receiver);
     expect(!producer || producer->copies == 1, "P2",
            fmt::format("the producer of %{} must be a role of one copy", channel.name));
@@ -166,7 +166,7 @@ class PipelineRules {
       expect(program_[put->channel].producer == role_->name, "P1",
              fmt::format("role {} puts into a channel that it does not produce", role_->name));
       check_put(*put);
-    } else if (const auto* get = s.as<ReceiveOp>()) {
+    } else if (const auto* get = s.as<GetItemOp>()) {
       expect_receiver(get->channel);
     } else if (const auto* release = s.as<ReleaseOp>()) {
       expect_receiver(release->channel);
@@ -180,7 +180,7 @@ class PipelineRules {
       const ValueType type = memory_type(program_[buffer->memory]);
       shared_bytes_ += role_->copies * type.count() * static_cast<int64_t>(size_of(type.dtype));
       check_swizzle(program_[buffer->memory]);
-    } else if (const auto* view = s.as<WindowOp>()) {
+    } else if (const auto* view = s.as<MemoryViewOp>()) {
       check_window(*view);
     } else if (const auto* store = s.as<StoreOp>()) {
       const auto window = windows_.find(store->memory);
@@ -188,7 +188,7 @@ class PipelineRules {
       expect(!slot, "P9", "a slot of a channel can be filled by a copy only");
     } else if (const auto* dot = s.as<StartDotOp>()) {
       check_dot(*dot);
-    } else if (s.as<CopiesOp>() || s.as<ChannelOp>() || s.as<TurnsOp>()) {
+    } else if (s.as<TileRoleOp>() || s.as<ChannelOp>() || s.as<TurnsOp>()) {
       expect(false, "P1", "this statement must stand at the top of a phase, outside of the roles");
     }
   }
@@ -227,7 +227,7 @@ class PipelineRules {
                          program_[field].name, count));
   }
 
-  void check_window(const WindowOp& op) {
+  void check_window(const MemoryViewOp& op) {
     windows_.emplace(op.window, &op);
     const Memory& source = program_[op.source];
     expect(source.space == MemorySpace::Field || source.space == MemorySpace::Local, "P1",
@@ -367,10 +367,10 @@ class PipelineRules {
   const Phase* phase_ = nullptr;
   const Statement* statement_ = nullptr;
   const Statement* last_role_ = nullptr;
-  const CopiesOp* role_ = nullptr;
-  std::map<std::string, const CopiesOp*> roles_;
+  const TileRoleOp* role_ = nullptr;
+  std::map<std::string, const TileRoleOp*> roles_;
   std::set<std::string> lets_;
-  std::map<MemoryId, const WindowOp*> windows_;
+  std::map<MemoryId, const MemoryViewOp*> windows_;
   int64_t shared_bytes_ = 0;
 };
 

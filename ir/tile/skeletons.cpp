@@ -32,7 +32,7 @@ class SteeredByValues {
     if (const auto* branch = s.as<IfOp>()) steered = steered || branch->flag;
     if (const auto* let = s.as<LetOp>(); let && steered) symbols_.insert(let->symbol);
     if (const auto* loop = s.as<ForOp>(); loop && steered) symbols_.insert(loop->symbol);
-    if (!steered || !has_protocol(s) || s.as<CopiesOp>()) return;
+    if (!steered || !has_protocol(s) || s.as<TileRoleOp>()) return;
     found_ = true;
     note_(&s, "P15",
           "a loaded value decides about this statement, so the order and pairing of puts, gets and "

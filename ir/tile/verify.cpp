@@ -63,14 +63,14 @@ class TileChecker : public CodeChecker {
       expect(accessed_ != phase_, "T17", "device memory is accessed before await_predecessors");
     } else if (const auto* channel = s.as<ChannelOp>()) {
       for (const MemoryId field : code_[channel->channel].fields) declare(field);
-    } else if (const auto* role = s.as<CopiesOp>()) {
+    } else if (const auto* role = s.as<TileRoleOp>()) {
       check_role(*role);
     } else if (const auto* put = s.as<PutOp>()) {
       check_region(*put->body, {}, nullptr, nullptr);
     } else if (const auto* copy = s.as<CopyOp>()) {
       note_access(copy->memory);
       if (!copy->guard) check_bounds(copy->memory, copy->at);
-    } else if (const auto* view = s.as<WindowOp>()) {
+    } else if (const auto* view = s.as<MemoryViewOp>()) {
       expect_on_chip(view->source);
       expect_on_chip(view->window);
       declare(view->window);
@@ -92,7 +92,7 @@ class TileChecker : public CodeChecker {
     expect(constant, "T5", fmt::format("%{} is not on-chip memory", memory.name));
   }
 
-  void check_role(const CopiesOp& role) {
+  void check_role(const TileRoleOp& role) {
     const Expr range[2] = {0, role.copies - 1};
     check_region(*role.body, {}, role.symbol.empty() ? nullptr : &role.symbol, range);
   }

@@ -447,19 +447,20 @@ TEST_P(Images, VectorsAndArraysRename) {
       turned{DType::F32, 4, {3, 2}};
   const Expr at = e0 * Expr(12) + e1 * Expr(4) + lane;
   const ValueId v = d.b.load(x, {at}, array);
-  const ValueId t = d.b.view(ViewKind::Transpose, v, turned, {1, 0});
+  const ValueId t = d.b.view(MovementKind::Transpose, v, turned, {1, 0});
   d.b.store(t, y,
             {position_symbol('e', 0, 3) * Expr(8) + position_symbol('e', 1, 2) * Expr(4) + lane});
-  const ValueId s = d.b.view(ViewKind::Slice, v, {DType::F32, 4, {1, 2}}, {1, 1});
+  const ValueId s = d.b.view(MovementKind::Slice, v, {DType::F32, 4, {1, 2}}, {1, 1});
   d.b.store(s, y, {Expr(24) + position_symbol('e', 1, 2) * Expr(4) + lane});
-  const ValueId a = d.one(GetOp{v, {0, 0}}, f4), b = d.one(GetOp{v, {1, 2}}, f4);
+  const ValueId a = d.one(GetElementOp{v, {0, 0}}, f4), b = d.one(GetElementOp{v, {1, 2}}, f4);
   const ValueId mixed = d.one(ShuffleOp{a, b, {7, 0, 4, 3}}, f4);
   const ValueId element = d.one(LaneOp{false, mixed, {}, 2}, {DType::F32, 1, {}});
   const ValueId put = d.one(LaneOp{true, a, element, 1}, f4);
   const ValueId packed = d.one(PackOp{{mixed, put}}, {DType::F32, 4, {2}});
   d.b.store(packed, y, {Expr(32) + e0 * Expr(4) + lane});
-  const ValueId broad = d.b.view(
-      ViewKind::Broadcast, d.b.view(ViewKind::Reshape, packed, {DType::F32, 4, {2, 1}}), array);
+  const ValueId broad =
+      d.b.view(MovementKind::Broadcast,
+               d.b.view(MovementKind::Reshape, packed, {DType::F32, 4, {2, 1}}), array);
   d.b.store(d.b.row(ElementwiseOp::add, {broad, v}), y, {Expr(40) + at});
   const ValueId wide = d.one(SplatOp{element}, f4);
   d.b.store(wide, y, {Expr(64) + lane});
@@ -485,7 +486,7 @@ TEST_P(Images, ArraysOfThreeAxesTurn) {
            position_symbol('e', 2, c);
   };
   const ValueId v = d.b.load(x, {offset(2, 3, 4)}, {DType::F32, 1, {2, 3, 4}});
-  const ValueId t = d.b.view(ViewKind::Transpose, v, {DType::F32, 1, {4, 2, 3}}, {2, 0, 1});
+  const ValueId t = d.b.view(MovementKind::Transpose, v, {DType::F32, 1, {4, 2, 3}}, {2, 0, 1});
   d.b.store(t, y, {offset(4, 2, 3)});
   d.finish();
   std::vector<float> from = ramp(24, 0), to(24, -1);

@@ -151,12 +151,12 @@ class Outline {
     } else if (const auto* fold = s.as<FoldOp>()) {
       pure(fmt::format("fold {} {} {}", name(fold->monoid), value(fold->operand),
                        join(fold->axes, ",", [](int64_t a) { return std::to_string(a); })));
-    } else if (const auto* view = s.as<ViewOp>()) {
+    } else if (const auto* view = s.as<MovementOp>()) {
       std::vector<Expr> at = view->offsets;
       for (const int64_t a : view->arguments) at.emplace_back(a);
       pure(fmt::format("view{} {}{}: {}", static_cast<int>(view->kind), value(view->operand),
                        list(at), type(s.results[0])));
-    } else if (const auto* window = s.as<WindowOp>()) {
+    } else if (const auto* window = s.as<MemoryViewOp>()) {
       memories_[window->window.index] = fmt::format(
           "{}{}{}: {}", memory(window->source), window->item ? "<" + e(*window->item) + ">" : "",
           list(window->offsets), memory_type(code_[window->window]).to_string());
@@ -180,7 +180,7 @@ class Outline {
       memories_[buffer->memory.index] = fmt::format("B{}", buffers_++);
       const Memory& m = code_[buffer->memory];
       line(fmt::format("buffer {} swizzle {}", memory_type(m).to_string(), m.swizzle));
-    } else if (const auto* role = s.as<CopiesOp>()) {
+    } else if (const auto* role = s.as<TileRoleOp>()) {
       if (!role->symbol.empty()) rename(role->symbol, grid_symbol("copy", role->copies));
       body(fmt::format("role {} of {} warps {} registers", role->copies, role->warps,
                        role->registers),
@@ -193,7 +193,7 @@ class Outline {
       if (branch->otherwise) body("else", *branch->otherwise);
     } else if (const auto* put = s.as<PutOp>()) {
       body(fmt::format("put {} {}", channels_.at(put->channel), e(put->item)), *put->body);
-    } else if (const auto* get = s.as<ReceiveOp>()) {
+    } else if (const auto* get = s.as<GetItemOp>()) {
       line(fmt::format("get {} {}", channels_.at(get->channel), e(get->item)));
     } else if (const auto* release = s.as<ReleaseOp>()) {
       line(fmt::format("release {} {}", channels_.at(release->channel), e(release->item)));

@@ -129,28 +129,28 @@ Value* Translator::emit_element(const Statement& s, const ValueType& type, int64
     return with_lane(whole, lanes, static_cast<int32_t>(op->lane), one);
   }
   if (const auto* op = s.as<ShuffleOp>()) return emit_shuffle(*op, i);
-  if (const auto* op = s.as<GetOp>())
+  if (const auto* op = s.as<GetElementOp>())
     return element(op->operand, flatten(op->at, type_of(op->operand.value).extents), type.lanes);
   if (const auto* op = s.as<PackOp>())
     return element(op->operands[static_cast<size_t>(i)], 0, type.lanes);
-  if (const auto* op = s.as<ViewOp>()) return emit_view(*op, type, i);
+  if (const auto* op = s.as<MovementOp>()) return emit_view(*op, type, i);
   if (s.as<UndefOp>()) return llvm::UndefValue::get(register_type(type));
   if (const auto* op = s.as<RegroupOp>()) return emit_regroup(op->operand, type, i);
   not_kernel_ir(kernel_, s, "this operation has no translation to LLVM");
 }
 
-Value* Translator::emit_view(const ViewOp& op, const ValueType& type, int64_t i) {
+Value* Translator::emit_view(const MovementOp& op, const ValueType& type, int64_t i) {
   const std::vector<int64_t>& from = type_of(op.operand.value).extents;
   std::vector<int64_t> at = unflatten(i, type.extents);
   switch (op.kind) {
-    case ViewKind::Reshape:
+    case MovementKind::Reshape:
       return element(op.operand.value, i);
-    case ViewKind::Broadcast:
+    case MovementKind::Broadcast:
       return broadcast_element(op.operand, i, type.extents, type.lanes);
-    case ViewKind::Slice:
+    case MovementKind::Slice:
       for (size_t d = 0; d < at.size(); ++d) at[d] += op.arguments[d];
       return element(op.operand.value, flatten(at, from));
-    case ViewKind::Transpose: {
+    case MovementKind::Transpose: {
       // Result axis d is operand axis arguments[d].
       std::vector<int64_t> source(at.size());
       for (size_t d = 0; d < at.size(); ++d) source[static_cast<size_t>(op.arguments[d])] = at[d];

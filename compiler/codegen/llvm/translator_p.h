@@ -231,7 +231,7 @@ class Translator {
   void bind(ValueId id, std::vector<Value*> elements);
   Value* emit_element(const Statement& s, const ValueType& type, int64_t i,
                       std::shared_ptr<Access>& access);
-  Value* emit_view(const ViewOp& op, const ValueType& type, int64_t i);
+  Value* emit_view(const MovementOp& op, const ValueType& type, int64_t i);
   Value* emit_regroup(const ValueOperand& operand, const ValueType& type, int64_t i);
   Value* emit_packed(const ValueOperand& operand, const ValueType& type, int64_t i);
   Value* emit_shuffle(const ShuffleOp& op, int64_t i);

@@ -493,7 +493,7 @@ class Printer {
       fold(*op, id);
       return;
     }
-    if (const auto* op = s.as<GetOp>()) {
+    if (const auto* op = s.as<GetElementOp>()) {
       const ValueType& from = type_of(op->operand.value);
       const int64_t i = flatten(op->at, from.extents);
       reorder(id, [&](int64_t, int64_t l) {
@@ -508,7 +508,7 @@ class Printer {
       });
       return;
     }
-    if (const auto* op = s.as<ViewOp>()) {
+    if (const auto* op = s.as<MovementOp>()) {
       view(*op, id);
       return;
     }
@@ -547,20 +547,20 @@ class Printer {
     });
   }
 
-  void view(const ViewOp& op, ValueId id) {
+  void view(const MovementOp& op, ValueId id) {
     const ValueType& type = type_of(id);
     const std::vector<int64_t>& from = type_of(op.operand).extents;
     reorder(id, [&](int64_t i, int64_t l) {
       std::vector<int64_t> at = unflatten(i, type.extents);
       switch (op.kind) {
-        case ViewKind::Reshape:
+        case MovementKind::Reshape:
           return element(op.operand, static_cast<size_t>(i * type.lanes + l));
-        case ViewKind::Broadcast:
+        case MovementKind::Broadcast:
           return broadcast(op.operand, at, l);
-        case ViewKind::Slice:
+        case MovementKind::Slice:
           for (size_t d = 0; d < at.size(); ++d) at[d] += op.arguments[d];
           break;
-        case ViewKind::Transpose: {
+        case MovementKind::Transpose: {
           std::vector<int64_t> source(at.size());
           for (size_t d = 0; d < at.size(); ++d)
             source[static_cast<size_t>(op.arguments[d])] = at[d];
