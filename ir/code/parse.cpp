@@ -899,9 +899,9 @@ class CodeParser {
       if (const auto* loop = s_.as<ForOp>()) {
         scope_.emplace(parser_);
         parser_.define(symbol_, loop_symbol(symbol_, loop->low, loop->high, loop->step));
-      } else if (const auto* role = s_.as<TileRoleOp>()) {
+      } else if (const auto* tile = s_.as<TileRoleOp>()) {
         scope_.emplace(parser_);
-        if (!role->symbol.empty()) parser_.define(symbol_, grid_symbol(symbol_, role->copies));
+        if (!tile->symbol.empty()) parser_.define(symbol_, grid_symbol(symbol_, tile->copies));
       } else if (const auto* role = s_.as<RoleOp>()) {
         constexpr int64_t kWarps = kMaxBlock / 32;
         if (role->begin < 0 || role->end <= role->begin || role->end > kWarps)
