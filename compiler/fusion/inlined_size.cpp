@@ -66,44 +66,45 @@ class InlinedSizes::Places {
   struct Count {
     double places = 0, conditions = 0;  // the operations of conditions, of all places together
   };
-  // The places of one kind, which are told apart only from those of other kinds.
-  struct Kind {
-    size_t load;  // the load that made them
+  // The places that one load made: one for each place at which the node that loads is computed.
+  struct Group {
+    size_t load;  // its number; 0: no load made them
     Count count;
   };
-  using Kinds = std::vector<Kind>;  // in the order of their loads
+  using Groups = std::vector<Group>;  // in the order of their loads
 
   /// The places of a node whose users have all been added. A node without users has one, which all
   /// such nodes share, because their loops may be one.
-  Kinds of(NodeId node) const {
-    const auto found = kinds_.find(node.index);
-    return found == kinds_.end() ? kOne : found->second;
+  Groups of(NodeId node) const {
+    const auto found = groups_.find(node.index);
+    return found == groups_.end() ? kRoot : found->second;
   }
-  static inline const Kinds kOne{{0, {1, 0}}};
-  static Count total(const Kinds& kinds) {
+  static inline const Groups kRoot{{0, {1, 0}}};
+  static Count total(const Groups& groups) {
     Count total;
-    for (const auto& [load, count] : kinds) {
+    for (const auto& [load, count] : groups) {
       total.places += count.places;
       total.conditions += count.conditions;
     }
     return total;
   }
-  void add_operands(const Own& user, const Kinds& at) {
+  void add_operands(const Own& user, const Groups& at) {
     const Count all = total(at);
     for (const Load& load : user.loads) {
-      Kinds& kinds = kinds_[load.operand.index];
+      Groups& groups = groups_[load.operand.index];
       if (!load.in_place) {
-        kinds.push_back({loads_++, {all.places, all.conditions + all.places * load.conditions}});
+        groups.push_back({loads_++, {all.places, all.conditions + all.places * load.conditions}});
         continue;
       }
-      Kinds united;
-      std::ranges::set_union(kinds, at, std::back_inserter(united), {}, &Kind::load, &Kind::load);
-      kinds = std::move(united);
+      Groups united;
+      std::ranges::set_union(groups, at, std::back_inserter(united), {}, &Group::load,
+                             &Group::load);
+      groups = std::move(united);
     }
   }
 
  private:
-  std::unordered_map<uint32_t, Kinds> kinds_;
+  std::unordered_map<uint32_t, Groups> groups_;
   size_t loads_ = 1;
 };
 
@@ -133,7 +134,7 @@ double InlinedSizes::size(const std::vector<bool>& inlined, NodeId node) const {
   while (!open.empty() && size <= kLargestBody) {
     const NodeId next = *open.begin();
     open.erase(open.begin());
-    const Places::Kinds at = places.of(next);
+    const Places::Groups at = places.of(next);
     const auto [count, conditions] = Places::total(at);
     size += count * own(next).size;
     places.add_operands(own(next), at);
@@ -162,9 +163,9 @@ void InlinedSizes::add_roots_by_places(const std::vector<bool>& live,
   for (size_t i = live.size(); i-- > 0;) {
     const Own& own = own_[i];
     if (!live[i] || !own.has_form) continue;
-    const Places::Kinds at = places.of(NodeId(i));
+    const Places::Groups at = places.of(NodeId(i));
     if (!own.reduces && copied_too_often(Places::total(at).places, own.length)) root[i] = true;
-    places.add_operands(own, root[i] || own.reduces ? Places::kOne : at);
+    places.add_operands(own, root[i] || own.reduces ? Places::kRoot : at);
   }
 }
 
@@ -185,7 +186,7 @@ bool InlinedSizes::within_bounds(const std::vector<NodeId>& nodes) const {
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
     const Own& of_node = own(*node);
     if (!of_node.has_form) continue;
-    const Places::Kinds at = of_node.reduces ? Places::kOne : places.of(*node);
+    const Places::Groups at = of_node.reduces ? Places::kRoot : places.of(*node);
     const auto [count, conditions] = Places::total(at);
     size += count * of_node.size;
     for (const Load& load : of_node.loads)
