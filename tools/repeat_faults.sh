@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Has every fault of programs over several devices and processes happen many times in a row, and prints a table. Each of these
 # tests checks what the survivors say, that nobody hangs, and that devices go on.
-# Usage: tools/repeat_faults.sh [BUILD [TIMES [FILTER]]]    (build/dev, 50, tests whose names contain FILTER)
+# Usage: tools/repeat_faults.sh [BUILD [TIMES [FILTER [STREAMS]]]]    (build/dev, 50, tests whose names contain FILTER, 1)
+# STREAMS: so many processes share the times of a test and run at once, on machines with cores for all of them.
 set -euo pipefail
 source "$(dirname "$0")/help.sh"
 cd "$(dirname "$0")/.."
-build=$(cd "${1:-build/dev}" && pwd) times=${2:-50} filter=${3:-}
+build=$(cd "${1:-build/dev}" && pwd) times=${2:-50} filter=${3:-} streams=${4:-1}
+[[ $((times % streams)) -eq 0 ]] || { echo "$times times cannot be shared by $streams streams: choose a divisor" >&2; exit 1; }
 fake=$build/lib/libfake-cuda.so
 
 faults=(
@@ -40,8 +42,8 @@ faults=(
   'ranks *Mpi.WithoutAPluginItIsSaidWhatIsMissing/*'
 )
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
 failed=0
 printf '| test | times | failures | seconds |\n| --- | ---: | ---: | ---: |\n'
 for fault in "${faults[@]}"; do
@@ -50,7 +52,12 @@ for fault in "${faults[@]}"; do
   environment=()
   [[ $suite != cuda ]] || environment=("BRAZE_CUDA_DRIVER=$fake" "BRAZE_NCCL=$fake")
   start=$SECONDS
-  env "${environment[@]}" "$build/bin/test-$suite" --gtest_filter="$test" --gtest_repeat="$times" >"$log" 2>&1 || true
+  for ((stream = 0; stream < streams; ++stream)); do
+    env "${environment[@]}" "$build/bin/test-$suite" --gtest_filter="$test" --gtest_repeat="$((times / streams))" >"$logs/$stream" 2>&1 &
+  done
+  wait
+  log=$logs/all
+  cat "$logs"/[0-9]* >"$log"
   passed=$(grep -c '^\[       OK \]' "$log" || true) skipped=$(grep -c '^\[  SKIPPED \] .*ms)' "$log" || true)
   failures=$(grep -c '^\[  FAILED  \] .*ms)' "$log" || true)
   if [[ $passed -eq 0 && $failures -eq 0 ]]; then
