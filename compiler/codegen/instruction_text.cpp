@@ -175,8 +175,9 @@ std::string store_matrix(Writer& w, std::string_view kind) {
 }
 
 std::string multiply(Writer& w, std::string_view shape, std::string_view type) {
-  return pure(w, fmt::format("mma.sync.aligned.{}.row.col.f32.{}.{}.f32 {}, {}, {}, {};", shape,
-                             type, type, w.result_list(), w.list(0), w.list(1), w.list(2)));
+  const std::string_view sums = type == "f64" ? "f64" : "f32";
+  return pure(w, fmt::format("mma.sync.aligned.{}.row.col.{}.{}.{}.{} {}, {}, {}, {};", shape, sums,
+                             type, type, sums, w.result_list(), w.list(0), w.list(1), w.list(2)));
 }
 
 // The accumulator is in the registers of the results. 16-bit operands may be transposed when they
@@ -262,6 +263,8 @@ constexpr Row kRows[] = {
     {I::mma_bf16, [](Writer& w) { return multiply(w, "m16n8k16", "bf16"); }},
     {I::mma_f16, [](Writer& w) { return multiply(w, "m16n8k16", "f16"); }},
     {I::mma_tf32, [](Writer& w) { return multiply(w, "m16n8k8", "tf32"); }},
+    {I::mma_f64, [](Writer& w) { return multiply(w, "m8n8k4", "f64"); }},
+    {I::mma_f64_wide, [](Writer& w) { return multiply(w, "m16n8k8", "f64"); }},
     {I::wgmma_fence, [](Writer&) { return std::string("wgmma.fence.sync.aligned;"); }},
     {I::wgmma_bf16, [](Writer& w) { return multiply_group(w, 16, "bf16"); }},
     {I::wgmma_f16, [](Writer& w) { return multiply_group(w, 16, "f16"); }},

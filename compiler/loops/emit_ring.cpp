@@ -95,7 +95,8 @@ void TreeEmitter::declare_slots(const LoopTask& task, const Loop& loop) {
     if (const int64_t padding = matrix_padding(task.target))
       extents.back() += padding;
     else if (along || turned)
-      extents.back() += access;
+      // Eight rows of four elements, as lanes of a warp read for matrices of f32 and f64.
+      extents.back() += has_matrices(loop) ? std::max<int64_t>(access, 4) : access;
     else if (has_matrices(loop))
       extents.back() += 2 * access;
   }
@@ -441,7 +442,7 @@ void TreeEmitter::multiply_matrices(const LoopTask& task) {
     forget();
     return out;
   };
-  const ValueType type{DType::F32, 1, own.extents};
+  const ValueType type{dtype == DType::F64 ? dtype : DType::F32, 1, own.extents};
   ValueId sum = carried ? states_.at(task.target) : builder_.constant(type, 0);
   const bool ahead = ring_ && ring_->ahead.dot == &task;
   for (int64_t first = 0; first < length; first += depth) {

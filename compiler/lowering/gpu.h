@@ -173,6 +173,8 @@ class GpuLowering : public ThreadLowering {
   // --- Matrix instructions of warps: gpu_dots.cpp -----------------------------------------------
 
   void lower_dot(const TileDotOp& op, const Statement& s) override;
+  ValueId multiply_matrices(DType dtype, const ValueOperand& a, const ValueOperand& b,
+                            const ValueOperand& c);
   bool lies_as(const ValueType& tile, const Layout& wanted) const;
   std::vector<ValueOperand> left_fragments(const ValueOperand& tile, int64_t count);
   std::vector<ValueOperand> right_fragments(const ValueOperand& tile, int64_t count);

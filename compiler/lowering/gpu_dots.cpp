@@ -7,12 +7,13 @@
 #include "compiler/lowering/gpu.h"
 #include "ir/code/dot_layouts.h"
 #include "ir/code/walk.h"
+#include "ir/kernel/gpu_rules.h"
 #include "ir/support/text.h"
 
 namespace braze {
 
 // Dots of tiles with the layouts of `warp_dot_layouts`: each warp multiplies its own matrices, of
-// 16 x 16 and 16 x 8 elements of 16 bits, or of 16 x 8 and 8 x 8 in tf32.
+// 16 x 16 and 16 x 8 elements of 16 bits, or of 16 x 8 and 8 x 8 in tf32 or f64.
 void GpuLowering::lower_dot(const TileDotOp& op, const Statement& s) {
   if (op.a_buffer || op.b_buffer || op.contract_a != 1 || op.contract_b != 0)
     not_lowered("a dot of buffers, or one that does not contract the last axis with the first,", s);
@@ -20,7 +21,8 @@ void GpuLowering::lower_dot(const TileDotOp& op, const Statement& s) {
   const ValueType& right = tile_[op.b.value].type;
   const ValueType& sums = result_type(s);
   const bool halves = is_half(left.dtype);
-  if (left.dtype != right.dtype || !(halves || (left.dtype == DType::F32 && op.tf32)))
+  if (left.dtype != right.dtype ||
+      !(halves || left.dtype == DType::F64 || (left.dtype == DType::F32 && op.tf32)))
     not_lowered(fmt::format("a dot of {} and {}{}", name(left.dtype), name(right.dtype),
                             op.tf32 ? "" : " without tf32"),
                 s);
@@ -48,9 +50,6 @@ void GpuLowering::lower_dot(const TileDotOp& op, const Statement& s) {
   const int64_t blocks = vector / 2;
   const auto a = left_fragments(op.a, rows.array / 2),
              b = right_fragments(op.b, columns.array * blocks);
-  const Instruction multiply = !halves                     ? Instruction::mma_tf32
-                               : left.dtype == DType::BF16 ? Instruction::mma_bf16
-                                                           : Instruction::mma_f16;
   std::vector<ValueOperand> sum = array_elements(scalars(mapped(op.c)));
   for (size_t i = 0; i < a.size(); ++i)
     for (int64_t n = 0; n < columns.array * blocks; ++n) {
@@ -62,10 +61,35 @@ void GpuLowering::lower_dot(const TileDotOp& op, const Statement& s) {
       const std::array<size_t, 4> at = {first, first + apart, below, below + apart};
       const ValueOperand c = packed({sum[at[0]], sum[at[1]], sum[at[2]], sum[at[3]]});
       const ValueOperand product =
-          builder_.instruction(multiply, {a[i], b[static_cast<size_t>(n)], c})[0];
+          multiply_matrices(left.dtype, a[i], b[static_cast<size_t>(n)], c);
       for (size_t r = 0; r < at.size(); ++r) sum[at[r]] = element(product, static_cast<int64_t>(r));
     }
   define(s.results[0], builder_.regroup(packed(std::move(sum)), lower_type(sums)));
+}
+
+// The sums `c` plus the product of the fragments `a` and `b`, which have elements of `dtype`.
+ValueId GpuLowering::multiply_matrices(DType dtype, const ValueOperand& a, const ValueOperand& b,
+                                       const ValueOperand& c) {
+  const auto multiply = [&](Instruction instruction, const ValueOperand& x, const ValueOperand& y,
+                            const ValueOperand& sums) {
+    return builder_.instruction(instruction, {x, y, sums})[0];
+  };
+  if (dtype == DType::BF16) return multiply(Instruction::mma_bf16, a, b, c);
+  if (dtype == DType::F16) return multiply(Instruction::mma_f16, a, b, c);
+  if (dtype == DType::F32) return multiply(Instruction::mma_tf32, a, b, c);
+  if (has_instruction(target_, Instruction::mma_f64_wide))
+    return multiply(Instruction::mma_f64_wide, a, b, c);
+  // The upper and the lower eight rows, each with both halves of the depth.
+  const auto part = [&](const ValueOperand& x, int64_t n) { return packed({element(x, n)}); };
+  std::vector<ValueOperand> sums;
+  for (const int64_t lower : {0, 1}) {
+    ValueOperand sum = packed({element(c, 2 * lower), element(c, 2 * lower + 1)});
+    for (const int64_t half : {0, 1})
+      sum = multiply(Instruction::mma_f64, part(a, 2 * half + lower), part(b, half), sum);
+    sums.push_back(element(sum, 0));
+    sums.push_back(element(sum, 1));
+  }
+  return packed(std::move(sums)).value;
 }
 
 bool GpuLowering::lies_as(const ValueType& tile, const Layout& wanted) const {

@@ -61,6 +61,8 @@ bool changes_state(Instruction instruction) {
     case Instruction::mma_bf16:
     case Instruction::mma_f16:
     case Instruction::mma_tf32:
+    case Instruction::mma_f64:
+    case Instruction::mma_f64_wide:
     case Instruction::ex2_approx:
     case Instruction::rcp_approx:
     case Instruction::tanh_approx:

@@ -32,7 +32,16 @@ int64_t align_of_swizzle(int64_t swizzle) { return swizzle == 0 ? 128 : 8 * swiz
 bool is_swizzle(int64_t bytes) { return bytes == 0 || bytes == 32 || bytes == 64 || bytes == 128; }
 
 bool is_mma(Instruction i) {
-  return i == Instruction::mma_bf16 || i == Instruction::mma_f16 || i == Instruction::mma_tf32;
+  switch (i) {
+    case Instruction::mma_bf16:
+    case Instruction::mma_f16:
+    case Instruction::mma_tf32:
+    case Instruction::mma_f64:
+    case Instruction::mma_f64_wide:
+      return true;
+    default:
+      return false;
+  }
 }
 DType matrix_dtype(Instruction i) {
   switch (i) {
@@ -42,13 +51,16 @@ DType matrix_dtype(Instruction i) {
     case Instruction::mma_f16:
     case Instruction::wgmma_f16:
       return DType::F16;
+    case Instruction::mma_f64:
+    case Instruction::mma_f64_wide:
+      return DType::F64;
     default:
       return DType::F32;
   }
 }
 // The type of a fragment of a matrix, in which 16-bit elements are stored in pairs.
 ValueType fragment(DType dtype, int64_t registers) {
-  return {dtype, dtype == DType::F32 ? 1 : 2, {registers}};
+  return {dtype, is_half(dtype) ? 2 : 1, {registers}};
 }
 
 bool waits_at_top(const Region& region) {
@@ -57,9 +69,6 @@ bool waits_at_top(const Region& region) {
     return special && special->instruction == Instruction::griddep_wait;
   });
 }
-
-// 10 x the compute capability of a GPU.
-int capability_of(const Target& target) { return target.name == "sm_80" ? 80 : 90; }
 
 class GpuRules {
  public:
@@ -299,7 +308,7 @@ class GpuRules {
       expect(role.end <= other->begin || other->end <= role.begin, "G3",
              fmt::format("the role {} shares warps with the role {}", role.name, other->name));
     if (role.registers > 0) {
-      expect(capability_of(target_) >= 90, "G1",
+      expect(target_.capability >= 90, "G1",
              fmt::format("{} cannot move registers between roles", code_.target));
       expect(role.begin % 4 == 0 && role.end % 4 == 0, "G3",
              "a role that states its registers must take whole groups of 4 warps");
@@ -540,9 +549,12 @@ class GpuRules {
     }
     if (is_mma(op.instruction)) {
       const DType dtype = matrix_dtype(op.instruction);
-      expect_value(value(op, 0), fragment(dtype, 4));
-      expect_value(value(op, 1), fragment(dtype, 2));
-      expect_value(value(op, 2), {DType::F32, 1, {4}});
+      // The smallest matrices have a quarter of the others' elements of the left factor, and half
+      // of the rest.
+      const int64_t part = op.instruction == Instruction::mma_f64 ? 2 : 1;
+      expect_value(value(op, 0), fragment(dtype, 4 / (part * part)));
+      expect_value(value(op, 1), fragment(dtype, 2 / part));
+      expect_value(value(op, 2), {dtype == DType::F64 ? dtype : DType::F32, 1, {4 / part}});
     }
     if (is_wgmma(op.instruction)) check_wgmma(op);
   }
@@ -750,7 +762,7 @@ bool is_wgmma(Instruction i) {
 }
 
 bool has_instruction(const Target& target, Instruction instruction) {
-  return info(instruction).capability <= capability_of(target);
+  return info(instruction).capability <= target.capability;
 }
 
 bool awaits_predecessors(const Phase& phase) {

@@ -41,20 +41,23 @@ uint64_t float_bits(float value) {
 }
 float float_of(uint64_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits)); }
 
-// A small matrix in row-major order.
-struct Matrix {
+// A small matrix of `Element`s in row-major order.
+template <class Element>
+struct MatrixOf {
   size_t rows, columns;
-  std::vector<float> elements;
-  Matrix(size_t r, size_t c) : rows(r), columns(c), elements(r * c) {}
-  float& at(size_t row, size_t column) { return elements[row * columns + column]; }
-  float at(size_t row, size_t column) const { return elements[row * columns + column]; }
+  std::vector<Element> elements;
+  MatrixOf(size_t r, size_t c) : rows(r), columns(c), elements(r * c) {}
+  Element& at(size_t row, size_t column) { return elements[row * columns + column]; }
+  Element at(size_t row, size_t column) const { return elements[row * columns + column]; }
 };
+using Matrix = MatrixOf<float>;
 
 // c += a * b, the contracted axis in ascending order.
-void multiply(const Matrix& a, const Matrix& b, Matrix& c) {
+template <class Element>
+void multiply(const MatrixOf<Element>& a, const MatrixOf<Element>& b, MatrixOf<Element>& c) {
   for (size_t i = 0; i < c.rows; ++i)
     for (size_t k = 0; k < a.columns; ++k) {
-      const float x = a.at(i, k);
+      const Element x = a.at(i, k);
       for (size_t j = 0; j < c.columns; ++j) c.at(i, j) = std::fma(x, b.at(k, j), c.at(i, j));
     }
 }
@@ -852,6 +855,42 @@ struct InstructionTable {
   }
   static Status mma_tf32(Engine&, Operands& o, Warp& w) {
     return multiply_in_warp(o, w, DType::F32);
+  }
+
+  // Matrices of f64, of `rows` x `depth` and `depth` x 8 elements.
+  static Status multiply_doubles(Operands& o, Warp& w, size_t rows, size_t depth) {
+    MatrixOf<double> a(rows, depth), b(depth, 8), c(rows, 8);
+    const auto for_each = [](const WarpValue& bits, const auto& visit) {
+      for (size_t i = 0; i < bits.size(); ++i) visit(i, i / kWarpLanes, i % kWarpLanes);
+    };
+    const WarpValue &left = w.values[o.all[0].value.index], &right = w.values[o.all[1].value.index],
+                    &sums = w.values[o.all[2].value.index];
+    for_each(left, [&](size_t i, size_t r, size_t thread) {
+      const auto [row, column] = tf32_place(thread, r);
+      a.at(row, column) = std::bit_cast<double>(left[i]);
+    });
+    for_each(right, [&](size_t i, size_t r, size_t thread) {
+      b.at(r * 4 + thread % 4, thread / 4) = std::bit_cast<double>(right[i]);
+    });
+    const auto sum_at = [&](size_t r, size_t thread) -> double& {
+      const auto [row, column] = accumulator_place(thread, r);
+      return c.at(row, column);
+    };
+    for_each(sums, [&](size_t i, size_t r, size_t thread) {
+      sum_at(r, thread) = std::bit_cast<double>(sums[i]);
+    });
+    multiply(a, b, c);
+    WarpValue& out = w.values[o.results[0].index];
+    for_each(out, [&](size_t i, size_t r, size_t thread) {
+      const double sum = sum_at(r, thread);
+      out[i] =
+          std::bit_cast<uint64_t>(std::isnan(sum) ? std::numeric_limits<double>::quiet_NaN() : sum);
+    });
+    return Status::Next;
+  }
+  static Status mma_f64(Engine&, Operands& o, Warp& w) { return multiply_doubles(o, w, 8, 4); }
+  static Status mma_f64_wide(Engine&, Operands& o, Warp& w) {
+    return multiply_doubles(o, w, 16, 8);
   }
 
   // Reads a matrix operand as the asynchronous proxy does. The result is indexed by (mn, k).

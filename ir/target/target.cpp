@@ -49,6 +49,7 @@ const std::vector<Target>& rows() {
     Target sm_80;
     sm_80.name = "sm_80";
     sm_80.kind = TargetKind::Gpu;
+    sm_80.capability = 80;
     sm_80.vector_bytes = 128;
     sm_80.vector_registers = 255;
     sm_80.cores = 108;
@@ -64,6 +65,7 @@ const std::vector<Target>& rows() {
 
     Target sm_90a = sm_80;
     sm_90a.name = "sm_90a";
+    sm_90a.capability = 90;
     sm_90a.cores = 132;
     sm_90a.l1_bytes = 227 << 10;
     sm_90a.l2_bytes = 256 << 10;

@@ -34,6 +34,7 @@ struct Target {
   int cluster_blocks = 1;        ///< blocks that can reach each other's on-chip storage
 
   // Abilities, which follow from the name.
+  int capability = 0;  ///< 10 times the compute capability of a GPU
   /// How many times as fast matrix units multiply 16-bit factors; 0 if there are none.
   double matrix_speed = 0;
   /// Whether it has asynchronous matrix instructions, whose factors a pipelined tile program

@@ -108,13 +108,15 @@ bool reads_all_again(const LoopTree& tree, const FactoredSums& sums) {
   });
 }
 
-// Whether warps can multiply the factors: they have 16 bits, or are f32 and may be rounded to tf32.
+// Whether warps can multiply the factors: they have 16 bits, are f32 and may be rounded to tf32, or
+// are f64.
 bool has_matrix_products(const LoopTree& tree, const LoopTask& sum) {
-  if (sum.kind != LoopTask::Kind::Dot || body_dtype(sum) != DType::F32 ||
-      tree.values[sum.target].axes.size() < 2)
-    return false;
+  if (sum.kind != LoopTask::Kind::Dot || tree.values[sum.target].axes.size() < 2) return false;
+  const bool doubles = body_dtype(sum) == DType::F64;
+  if (!doubles && body_dtype(sum) != DType::F32) return false;
   return std::ranges::all_of(sum.body.results, [&](uint32_t result) {
     const DType dtype = sum.body.steps[result].dtype;
+    if (doubles) return dtype == DType::F64;
     return is_half(dtype) || (dtype == DType::F32 && sum.tf32);
   });
 }
@@ -138,19 +140,21 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
   Tiling out;
   const bool matrices = sum.unit == Unit::Mma;
   if (matrices) out.depth = warp_dot_depth(sum);
-  const bool halves = matrices && is_half(warp_dot_dtype(sum));
+  const DType multiplied = matrices ? warp_dot_dtype(sum) : body_dtype(sum);
+  const bool halves = matrices && is_half(multiplied);
   const bool copied = std::ranges::all_of(found, &Factor::copied);
   const bool plain = std::ranges::none_of(found, &Factor::computed);
   const bool some_copied = std::ranges::any_of(found, &Factor::copied);
   ProductSize size = given;
   size.ahead = matrices && copied;
-  const auto [best, chunks] = best_tile(halves     ? Multiplier::HalfMatrices
-                                        : matrices ? Multiplier::Tf32Matrices
-                                                   : Multiplier::Threads,
-                                        size, sums.summed.size() == 1, target);
-  // Sums of eight bytes take two registers each.
+  const Multiplier multiplier = !matrices                  ? Multiplier::Threads
+                                : halves                   ? Multiplier::HalfMatrices
+                                : multiplied == DType::F64 ? Multiplier::DoubleMatrices
+                                                           : Multiplier::Tf32Matrices;
+  const auto [best, chunks] = best_tile(multiplier, size, sums.summed.size() == 1, target);
+  // Sums of eight bytes take two registers each. Tiles of matrices in f64 consider that.
   const auto bytes = static_cast<int64_t>(size_of(compute_type(body_dtype(sum))));
-  const int64_t narrower = std::max<int64_t>(bytes / 4, 1);
+  const int64_t narrower = matrices ? 1 : std::max<int64_t>(bytes / 4, 1);
   out.rows = best->rows / narrower;
   out.lanes = best->lanes;
   out.row_threads = best->row_threads;

@@ -24,16 +24,23 @@ constexpr SlicedTile kMatrixTiles[] = {{128, 128, 16, 8, 16, 2.4},
 constexpr SlicedTile kHalfTiles[] = {{128, 256, 16, 16, 32, 0.71}, {256, 128, 32, 8, 32, 0.68},
                                      {128, 128, 16, 8, 32, 0.62},  {128, 64, 16, 8, 32, 0.48},
                                      {64, 64, 16, 8, 32, 0.4},     {32, 32, 16, 4, 32, 0.2}};
+// Matrix units multiply f64 as fast as ordinary units multiply f32; 4096 x 4096 x 4096 took 2.51 ms
+// on an H200. Sums take two registers each.
+constexpr SlicedTile kDoubleTiles[] = {{128, 64, 16, 8, 8, 0.82},
+                                       {64, 64, 16, 8, 8, 0.75},
+                                       {64, 32, 16, 4, 8, 0.6},
+                                       {32, 32, 16, 4, 8, 0.4}};
 constexpr SlicedTile kTiles[] = {{128, 128, 16, 16, 8, 0.73},
                                  {64, 64, 16, 16, 16, 0.59},
                                  {64, 64, 8, 16, 16, 0.59},
                                  {32, 32, 8, 8, 16, 0.45}};
 
 // The number of blocks for which a multiprocessor has registers and threads.
-int64_t resident_blocks(const SlicedTile& tile) {
+int64_t resident_blocks(Multiplier multiplier, const SlicedTile& tile) {
   constexpr int64_t kOthers = 40;  // registers of a thread for all else
-  const int64_t sums = tile.rows * tile.lanes / tile.threads();
-  const int64_t fetched = tile.slice * (tile.rows + tile.lanes) / tile.threads();
+  const int64_t each = multiplier == Multiplier::DoubleMatrices ? 2 : 1;
+  const int64_t sums = each * tile.rows * tile.lanes / tile.threads();
+  const int64_t fetched = each * tile.slice * (tile.rows + tile.lanes) / tile.threads();
   return std::max<int64_t>(
       std::min(kMultiprocessorThreads / tile.threads(),
                kMultiprocessorRegisters / (tile.threads() * (sums + fetched + kOthers))),
@@ -59,7 +66,8 @@ double product_time(Multiplier multiplier, const SlicedTile& tile, int64_t chunk
   const double between = size.ahead ? 0.1e-6 : 0.29e-6;
   constexpr double kPhase = 2.8e-6;
   const double rate = target.flops_per_second / 2 / target.cores;
-  const int64_t each = blocks_each(tile, chunks, size, target), held = resident_blocks(tile);
+  const int64_t each = blocks_each(tile, chunks, size, target),
+                held = resident_blocks(multiplier, tile);
   const auto slices = static_cast<double>(ceil_divide(ceil_divide(size.depth, chunks), tile.slice));
   const double work =
       static_cast<double>(tile.rows * tile.lanes * tile.slice) /
@@ -81,9 +89,10 @@ double product_time(Multiplier multiplier, const SlicedTile& tile, int64_t chunk
 std::pair<const SlicedTile*, int64_t> best_tile(Multiplier multiplier, const ProductSize& size,
                                                 bool splits, const Target& target) {
   using Tiles = std::span<const SlicedTile>;
-  const Tiles tiles = multiplier == Multiplier::HalfMatrices   ? Tiles(kHalfTiles)
-                      : multiplier == Multiplier::Tf32Matrices ? Tiles(kMatrixTiles)
-                                                               : Tiles(kTiles);
+  const Tiles tiles = multiplier == Multiplier::HalfMatrices     ? Tiles(kHalfTiles)
+                      : multiplier == Multiplier::Tf32Matrices   ? Tiles(kMatrixTiles)
+                      : multiplier == Multiplier::DoubleMatrices ? Tiles(kDoubleTiles)
+                                                                 : Tiles(kTiles);
   std::pair<const SlicedTile*, int64_t> best;
   double least = std::numeric_limits<double>::infinity();
   for (const SlicedTile& tile : tiles)
@@ -100,7 +109,8 @@ HalfSlices half_slices(const SlicedTile& tile, int64_t chunks, const ProductSize
                        const Target& target) {
   constexpr int64_t kBytes = 2, kPadding = 8, kMostStages = 4, kFewStages = 3;
   constexpr int64_t kReserved = 1024;  // bytes that the system takes for each block
-  const int64_t blocks = std::min(resident_blocks(tile), blocks_each(tile, chunks, size, target));
+  const int64_t blocks = std::min(resident_blocks(Multiplier::HalfMatrices, tile),
+                                  blocks_each(tile, chunks, size, target));
   const int64_t room = target.l1_bytes / std::max<int64_t>(blocks, 1) - kReserved;
   const auto stages = [&](int64_t length) {
     // Rows run along the depth or across it. The longer of the two forms counts.

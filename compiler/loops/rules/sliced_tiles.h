@@ -17,8 +17,8 @@ inline constexpr double kLeastProducts = 1 << 23;  ///< smaller ones leave most 
 inline constexpr size_t kMostFactors = 4;
 
 /// What multiplies: the ordinary units of threads, or the matrix units of warps (factors in tf32,
-/// or of 16 bits).
-enum class Multiplier : uint8_t { Threads, Tf32Matrices, HalfMatrices };
+/// of 16 bits, or in f64).
+enum class Multiplier : uint8_t { Threads, Tf32Matrices, HalfMatrices, DoubleMatrices };
 
 /// The tile of a block, its threads, and the length of a slice along the summed axis.
 struct SlicedTile {

@@ -192,7 +192,8 @@ DotTile dot_tile(const LoopTree& tree, const ItemPlace& place) {
 
 DType warp_dot_dtype(const LoopTask& dot) {
   const auto dtype = [&](size_t factor) { return dot.body.steps[dot.body.results[factor]].dtype; };
-  return is_half(dtype(0)) && dtype(0) == dtype(1) ? dtype(0) : DType::F32;
+  const bool as_they_are = is_half(dtype(0)) || dtype(0) == DType::F64;
+  return as_they_are && dtype(0) == dtype(1) ? dtype(0) : DType::F32;
 }
 
 int64_t warp_dot_depth(const LoopTask& dot) {
@@ -213,10 +214,11 @@ std::optional<Refusal> legal(const LoopTree& tree, const UnitStep& step) {
     return refuse("only the factors of a wgmma can be swapped", "leave `swap` out");
   if (step.unit == Unit::Fma) return std::nullopt;
   const DType dtype = task.body.steps[task.body.results[0]].dtype;
-  if (!is_half(dtype) && !(dtype == DType::F32 && task.tf32))
-    return refuse(
-        fmt::format("a matrix unit cannot multiply factors of {}", name(dtype)),
-        "matrix units multiply f16, bf16, and f32 if tf32 is allowed; use fma for others");
+  const bool by_warps = step.unit == Unit::Mma && warp_dot_dtype(task) == DType::F64;
+  if (!is_half(dtype) && !(dtype == DType::F32 && task.tf32) && !by_warps)
+    return refuse(fmt::format("a matrix unit cannot multiply factors of {}", name(dtype)),
+                  "matrix units multiply f16, bf16, and f32 if tf32 is allowed; those of warps "
+                  "multiply f64; use fma for others");
   const UnitShape& shape = step.unit == Unit::Mma ? kMma : kWgmma;
   DotTile tile = dot_tile(tree, place);
   if (step.swap) std::swap(tile.left, tile.right);
