@@ -126,9 +126,6 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
         "put the loops around it `on` grid first, and groups later"};
   if (!around.empty())
     if (auto refusal = marked(tree, *around[0])) return refusal;
-  if (is_cut(around, loop.levels[0].axis))
-    return Refusal{&codes::kLevelsDiffer, "the loop around it runs over the same axis",
-                   "chunk the axis before it is split"};
   if (auto refusal = stands_before(tree, *place)) return refusal;
   const bool alone = region_of(tree, *place).size() == 1 && tree.phases[0].size() == 1;
   if (step.how == Combine::Phase && only_scan(loop) && !alone)

@@ -490,16 +490,9 @@ std::variant<FoundLimit, Refusal> find_limit(const LoopTree& tree, const ItemPla
     if (std::ranges::none_of(out.bounds, known)) out.bounds.push_back(*limits);
     out.limit = found->limit;
   };
-  bool shifts = false;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-    shifts = shifts || task.shifts;
     for (const LoopStep& s : task.body.steps) add(task.body, s);
   });
-  // The parts of chunks are shifted by the number of their terms, which would be loaded too.
-  if (shifts && !out.bounds.empty()) {
-    refuse(codes::kIsState, "the loop follows a mean");
-    return *refusal;
-  }
   if (!out.bounds.empty()) return out;
   refuse(codes::kNoLimit,
          fmt::format("no task compares the index of {} with an integer that is loaded",
