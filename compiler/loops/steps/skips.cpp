@@ -43,10 +43,10 @@ class WhereFalse {
       const bool carried =
           std::ranges::any_of(task.over, [&](size_t axis) { return runs_over(loop, axis); });
       if (!task.makes_value()) return changes("stores");
-      if (task.kind == LoopTask::Kind::Compute) {
-        if (is_read_outside(loop, task.target)) return changes("is read outside of the loop");
+      if (!carried && is_read_outside(loop, task.target))
+        return changes("is read outside of the loop");
+      if (task.kind == LoopTask::Kind::Compute)
         values_[task.target] = step(task.body, task.body.results[0]);
-      }
       if (!carried) return;
       if (task.kind == LoopTask::Kind::Dot) {
         const bool none = std::ranges::any_of(task.body.results, [&](uint32_t result) {
