@@ -353,7 +353,9 @@ std::optional<Refusal> refuse_loops(const LoopTree& tree, const ComposeStep& ste
       return Refusal{&codes::kLevelsDiffer,
                      fmt::format("the turns of `{}` are cut or dealt already", to_text(tree, loop)),
                      "compose axes before their loops are split"};
-    if (loop.bounds) return bounds_use(tree, loop.body, axis);
+    if (loop.bounds)
+      return Refusal{&codes::kBoundsDepend, fmt::format("`{}` has bounds", to_text(tree, loop)),
+                     "take this step before the loop has bounds"};
     if (auto refusal = bounds_use(tree, loop.body, axis)) return refusal;
     const auto around = loops_around(tree, *place);
     for (const Loop* other : inside)

@@ -80,14 +80,43 @@ const LoopTask* only_scan(const Loop& loop) {
   return scan;
 }
 
-std::optional<Refusal> refuse_states(const LoopTree& tree, const Loop& loop, Combine how) {
+bool reads(const LoopBody& body, size_t value) {
+  return std::ranges::any_of(body.steps, [&](const LoopStep& s) {
+    return s.kind == LoopStep::Kind::Read && s.source == value;
+  });
+}
+
+// Whether a task of the region, from this item on, reads the value.
+bool is_read_from(const LoopRegion& region, size_t item, size_t value) {
+  bool out = false;
+  for (size_t i = item; i < region.size(); ++i) {
+    if (const auto* task = std::get_if<LoopTask>(&region[i])) {
+      out = out || reads(task->body, value);
+      continue;
+    }
+    for_each_task(std::get<Box<Loop>>(region[i])->body,
+                  [&](const LoopTask& task, const auto&) { out = out || reads(task.body, value); });
+  }
+  return out;
+}
+
+std::optional<Refusal> refuse_states(const LoopTree& tree, const ItemPlace& place, Combine how) {
+  const Loop& loop = loop_at(tree, place);
   if (how == Combine::Phase && tree.phases.size() == 1 && only_scan(loop)) return std::nullopt;
   bool carries = false;
   std::optional<Refusal> refusal;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-    if (!task.has_state() || !is_over(task, loop)) return;
-    carries = true;
+    if (!task.makes_value()) return;
     const std::string& name = tree.values[task.target].name;
+    if (!task.has_state() || !is_over(task, loop)) {
+      if (is_read_from(region_of(tree, place), place.items.back() + 1, task.target))
+        refusal = Refusal{
+            &codes::kOtherTurn,
+            fmt::format("%{} is read after the loop, and a chunk makes only a part of it", name),
+            "compute it again for what reads it, with the step `again`"};
+      return;
+    }
+    carries = true;
     const bool combines = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot;
     if (!combines || task.combine != Combine::None || (task.shifts && how != Combine::Phase))
       refusal = Refusal{&codes::kIsState, fmt::format("the parts of %{} cannot be combined", name),
@@ -126,9 +155,6 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
         "put the loops around it `on` grid first, and groups later"};
   if (!around.empty())
     if (auto refusal = marked(tree, *around[0])) return refusal;
-  if (is_cut(around, loop.levels[0].axis))
-    return Refusal{&codes::kLevelsDiffer, "the loop around it runs over the same axis",
-                   "chunk the axis before it is split"};
   if (auto refusal = stands_before(tree, *place)) return refusal;
   const bool alone = region_of(tree, *place).size() == 1 && tree.phases[0].size() == 1;
   if (step.how == Combine::Phase && only_scan(loop) && !alone)
@@ -146,7 +172,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
                    fmt::format("a cluster can have at most {} blocks", target->cluster_blocks),
                    "take fewer chunks, or another way to combine them"};
   if (auto refusal = read_elsewhere(tree, *place)) return refusal;
-  return refuse_states(tree, loop, step.how);
+  return refuse_states(tree, *place, step.how);
 }
 
 namespace {
@@ -324,26 +350,6 @@ LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
   return ChunkScan(std::move(out), place, chunk).take();
 }
 
-bool reads(const LoopBody& body, size_t value) {
-  return std::ranges::any_of(body.steps, [&](const LoopStep& s) {
-    return s.kind == LoopStep::Kind::Read && s.source == value;
-  });
-}
-
-// Whether a task of the region, from this item on, reads the value.
-bool is_read_from(const LoopRegion& region, size_t item, size_t value) {
-  bool out = false;
-  for (size_t i = item; i < region.size(); ++i) {
-    if (const auto* task = std::get_if<LoopTask>(&region[i])) {
-      out = out || reads(task->body, value);
-      continue;
-    }
-    for_each_task(std::get<Box<Loop>>(region[i])->body,
-                  [&](const LoopTask& task, const auto&) { out = out || reads(task.body, value); });
-  }
-  return out;
-}
-
 bool is_sum(const LoopTask& task) {
   return task.kind == LoopTask::Kind::Dot ||
          (task.kind == LoopTask::Kind::Fold && task.monoid == Monoid::Sum);
@@ -355,15 +361,10 @@ bool is_sum(const LoopTask& task) {
 bool folds_by_phase(const LoopTree& tree, const ItemPlace& place, Combine how) {
   const Loop& loop = loop_at(tree, place);
   bool out = how == Combine::Phase && tree.phases.size() == 1 && place.items.back() == 0;
-  const LoopRegion& region = region_of(tree, place);
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-    if (!task.makes_value()) return;
-    if (!is_over(task, loop)) {
-      out = out && !is_read_from(region, 1, task.target);
-      return;
-    }
+    if (!task.makes_value() || !is_over(task, loop)) return;
     const bool sums = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot;
-    out = out && sums && (!task.rescale || task.shifts || is_sum(task)) && is_over(task, loop);
+    out = out && sums && (!task.rescale || task.shifts || is_sum(task));
   });
   return out;
 }

@@ -367,9 +367,10 @@ std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place
   for (LoopValue& value : out.tree.values) out.change(value.axes);
   if (out.seen_apart) return std::nullopt;
   // The loops are joined wherever both stand as these two do. Other loops over one of the two axes,
-  // and bounds, would still see two axes.
-  const auto uncut = [](const Loop& l) {
-    return l.levels.size() == 1 && l.levels[0].turn == 1 && l.on == Machine::None && !l.bounds;
+  // and bounds, would still see two axes, and marks would be lost.
+  const auto uncut = [&](const Loop& l) {
+    return l.levels.size() == 1 && l.levels[0].turn == 1 && l.on == Machine::None && !l.bounds &&
+           !marked(tree, l);
   };
   int joined = 0, loops = 0;
   const std::function<void(LoopRegion&)> join = [&](LoopRegion& items) {

@@ -85,6 +85,11 @@ std::optional<Refusal> legal(const LoopTree& tree, const RingStep& step) {
   bool any = false;
   for (const LoopItem& item : loop.body) {
     const auto* task = std::get_if<LoopTask>(&item);
+    if (task && task->ahead >= step.slots)
+      return Refusal{
+          &codes::kCarried,
+          fmt::format("%{} runs {} turns early", tree.values[task->target].name, task->ahead),
+          fmt::format("take at least {} slots", task->ahead + 1)};
     if (!task || !is_made_ahead(tree, *task)) continue;
     any = true;
     const LoopValue& value = tree.values[task->target];
@@ -99,6 +104,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const RingStep& step) {
                    fmt::format("`{}` is not a stream with stages", to_text(tree, loop)),
                    fmt::format("take the step `stage .. {}` first, or keep factors on chip",
                                step.loop.to_string())};
+  if (loop.partial > 0)
+    return Refusal{&codes::kMarked, fmt::format("`{}` has partial sums", to_text(tree, loop)),
+                   "leave out the step `partial`"};
   const auto target = find_target(tree.target);
   if (target && bytes.range().max * step.slots > target->l1_bytes)
     return Refusal{&codes::kNoRoom,
@@ -144,6 +152,12 @@ std::optional<Refusal> legal(const LoopTree& tree, const RolesStep& step) {
   if (tree.registers > 0)
     return Refusal{&codes::kMarked, "the threads of roles have registers of their own",
                    "leave out the step `registers`"};
+  bool partial = false;
+  for (const LoopRegion& phase : tree.phases)
+    visit_loops(phase, [&](const Loop& loop) { partial = partial || loop.partial > 0; });
+  if (partial)
+    return Refusal{&codes::kMarked, "a loop has partial sums, which roles do not have",
+                   "leave out the step `partial`"};
   if (step.stages > kMostThreadRegisters || step.rest > kMostThreadRegisters)
     return Refusal{&codes::kNoRoom,
                    fmt::format("a thread can have at most {} registers", kMostThreadRegisters),

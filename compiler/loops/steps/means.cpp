@@ -232,8 +232,10 @@ class Following {
         return Product{out->factor, out_.apply(ElementwiseOp::div, {rest, s.arguments[1]})};
       }
       case ElementwiseOp::select: {
+        // Where it jumps, it has none; but then the condition reads the mean, and so does the rest,
+        // of which the second derivative has a rest again, as no polynomial here may have.
         const auto a = of(1), b = of(2);
-        if (!a || !b || reads_mean(s.arguments[0])) return std::nullopt;
+        if (!a || !b) return std::nullopt;
         return Product{
             1, out_.apply(ElementwiseOp::select, {s.arguments[0], step_of(*a), step_of(*b)})};
       }

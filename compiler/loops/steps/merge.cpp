@@ -293,10 +293,8 @@ class Merger {
  private:
   // Whether a turn of the first loop has the value that `s` reads.
   bool is_there(const LoopStep& s) const {
-    const LoopTask& maker = *makers_.at(s.source);
     const LoopValue& value = tree_.values[s.source];
     for (const LoopLevel& level : first_.levels) {
-      if (contains(maker.over, level.axis) && maker.kind != LoopTask::Kind::Scan) return false;
       bool own = false;
       for (size_t i = 0; i < value.axes.size(); ++i)
         if (value.axes[i] == level.axis) own = s.at[i] == tree_.axes[level.axis].index();

@@ -30,27 +30,6 @@ std::optional<Refusal> not_parent_and_child(const LoopTree& tree, const LoopName
   return marked(tree, k);
 }
 
-bool has_machine_inside(const Loop& loop) {
-  return std::any_of(loop.body.begin(), loop.body.end(), [](const LoopItem& item) {
-    const auto* inner = std::get_if<Box<Loop>>(&item);
-    return inner && (*inner)->on != Machine::None;
-  });
-}
-
-// Refuses if the turns of the loop have parts of states that are combined.
-std::optional<Refusal> combined_over(const LoopTree& tree, const Loop& loop) {
-  std::optional<Refusal> out;
-  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-    for (const size_t axis : task.over)
-      if (runs_over(loop, axis) && task.combine != Combine::None)
-        out = Refusal{&codes::kHasState,
-                      fmt::format("%{} is combined from the turns of `{}`",
-                                  tree.values[task.target].name, to_text(tree, loop)),
-                      "leave the loop as it is"};
-  });
-  return out;
-}
-
 // Refuses a copy without an axis that differs between groups, because it serves all groups.
 std::optional<Refusal> copies_without(const LoopTree& tree, const Loop& loop) {
   std::optional<Refusal> out;
@@ -186,7 +165,6 @@ std::optional<Refusal> legal(const LoopTree& tree, const OnStep& step) {
     return Refusal{&codes::kHasState,
                    fmt::format("the turns of `{}` must run in order", to_text(tree, loop)),
                    "name a parallel loop, or take the step `chunk` for this one"};
-  if (auto refusal = combined_over(tree, loop)) return refusal;
   const auto around = loops_around(tree, *place);
   const Machine parent = around.empty() ? Machine::None : around.back()->on;
   const bool outermost = around.empty() || parent == Machine::Member;
@@ -201,7 +179,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const OnStep& step) {
         return parent == Machine::Grid || parent == Machine::Rank;
     }
   };
-  if (!stands() || has_machine_inside(loop))
+  if (!stands())
     return Refusal{&codes::kNesting,
                    fmt::format("`{}` does not stand where that part of the machine could take it",
                                to_text(tree, loop)),
@@ -235,7 +213,6 @@ std::optional<Refusal> legal(const LoopTree& tree, const SerialStep& step) {
                    fmt::format("`{}` is already a stream", to_text(tree, loop)),
                    "leave this step out"};
   if (auto refusal = marked(tree, loop)) return refusal;
-  if (auto refusal = combined_over(tree, loop)) return refusal;
   if (loop.on != Machine::None)
     return Refusal{&codes::kNesting,
                    fmt::format("the turns of `{}` are already dealt to parts of the machine",

@@ -269,8 +269,8 @@ std::optional<Refusal> marked(const LoopTree& tree, const Loop& loop, bool limit
     const auto* task = std::get_if<LoopTask>(&item);
     return task && task->ahead > 0;
   });
-  if (loop.ring == 0 && loop.unroll == 0 && loop.partial == 0 && !loop.turns && loop.deal.empty() &&
-      loop.parts.empty() && !early && (limit_allowed || !loop.limit))
+  if (loop.ring == 0 && loop.unroll == 0 && loop.partial == 0 && !loop.turns && !loop.seek &&
+      loop.deal.empty() && loop.parts.empty() && !early && (limit_allowed || !loop.limit))
     return std::nullopt;
   return Refusal{&codes::kMarked,
                  fmt::format("`{}` has marks that this step would make wrong", to_text(tree, loop)),

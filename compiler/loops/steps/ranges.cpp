@@ -124,9 +124,7 @@ std::variant<std::vector<Comparison>, Refusal> find_comparisons(const LoopTree& 
     if (!refusal)
       refusal = Refusal{&code, std::move(why), "leave this step out, so that all turns are taken"};
   };
-  bool shifts = false;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-    shifts = shifts || task.shifts;
     for (const LoopStep& s : task.body.steps) {
       std::string why;
       const auto found = comparisons.find(task.body, s, &why);
@@ -143,10 +141,6 @@ std::variant<std::vector<Comparison>, Refusal> find_comparisons(const LoopTree& 
         out.push_back(*found);
     }
   });
-  if (shifts && !out.empty()) {
-    refuse(codes::kIsState, "the loop follows a mean");
-    return *refusal;
-  }
   if (!out.empty()) return out;
   refuse(codes::kNoRange, fmt::format("no task compares an integer that is loaded along {} with "
                                       "another integer from memory",

@@ -43,10 +43,10 @@ class WhereFalse {
       const bool carried =
           std::ranges::any_of(task.over, [&](size_t axis) { return runs_over(loop, axis); });
       if (!task.makes_value()) return changes("stores");
-      if (task.kind == LoopTask::Kind::Compute) {
-        if (is_read_outside(loop, task.target)) return changes("is read outside of the loop");
+      if (!carried && is_read_outside(loop, task.target))
+        return changes("is read outside of the loop");
+      if (task.kind == LoopTask::Kind::Compute)
         values_[task.target] = step(task.body, task.body.results[0]);
-      }
       if (!carried) return;
       if (task.kind == LoopTask::Kind::Dot) {
         const bool none = std::ranges::any_of(task.body.results, [&](uint32_t result) {
@@ -490,16 +490,9 @@ std::variant<FoundLimit, Refusal> find_limit(const LoopTree& tree, const ItemPla
     if (std::ranges::none_of(out.bounds, known)) out.bounds.push_back(*limits);
     out.limit = found->limit;
   };
-  bool shifts = false;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-    shifts = shifts || task.shifts;
     for (const LoopStep& s : task.body.steps) add(task.body, s);
   });
-  // The parts of chunks are shifted by the number of their terms, which would be loaded too.
-  if (shifts && !out.bounds.empty()) {
-    refuse(codes::kIsState, "the loop follows a mean");
-    return *refusal;
-  }
   if (!out.bounds.empty()) return out;
   refuse(codes::kNoLimit,
          fmt::format("no task compares the index of {} with an integer that is loaded",

@@ -257,6 +257,25 @@ bool reads(const LoopItem& item, size_t value) {
   return out;
 }
 
+// Refuses if tasks read a value at other indices than those of their turn, along an axis that loops
+// take in turns.
+std::optional<Refusal> reads_at_other_index(const LoopTree& tree, const LoopRegion& region,
+                                            size_t value, const std::vector<const Loop*>& loops) {
+  std::optional<Refusal> out;
+  visit_steps(region, LoopStep::Kind::Read, [&](const LoopTask&, const LoopStep& s) {
+    if (s.source != value) return;
+    for (size_t i = 0; i < s.at.size(); ++i) {
+      const LoopAxis& axis = tree.axes[tree.values[value].axes[i]];
+      if (is_cut(loops, tree.values[value].axes[i]) && !(s.at[i] == axis.index()))
+        out = Refusal{&codes::kOtherTurn,
+                      fmt::format("%{} is read at {} along {}, which another turn makes",
+                                  tree.values[value].name, s.at[i].to_string(), axis.name),
+                      "leave it where it is, for all turns"};
+    }
+  });
+  return out;
+}
+
 LoopRegion::iterator first_reader(Loop& loop, size_t value) {
   return std::find_if(loop.body.begin(), loop.body.end(),
                       [&](const LoopItem& item) { return reads(item, value); });
@@ -299,14 +318,12 @@ std::optional<Refusal> refuse_copy_of_value(const LoopTree& tree, const StageSte
                          "it stays where it is"};
   });
   if (begins) return begins;
-  for (const size_t axis : tree.values[*value].axes) {
+  for (const size_t axis : tree.values[*value].axes)
     if (!extent_in(tree, around, axis).as_constant())
       return Refusal{&codes::kNotConstant,
                      fmt::format("a turn reads all of {}", tree.axes[axis].name),
                      fmt::format("name a loop inside of the one over {}", tree.axes[axis].name)};
-    if (auto refusal = reads_other_turns(tree, rest, axis)) return refusal;
-  }
-  return std::nullopt;
+  return reads_at_other_index(tree, rest, *value, around);
 }
 
 LoopTree with_copy_of_value(const LoopTree& tree, const StageStep& step) {
@@ -607,18 +624,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const AgainStep& step) {
                          "leave it where it is");
   });
   if (refusal) return refusal;
-  visit_steps(reader.body, LoopStep::Kind::Read, [&](const LoopTask&, const LoopStep& s) {
-    if (s.source != *value) return;
-    for (size_t i = 0; i < s.at.size(); ++i) {
-      const size_t axis = tree.values[*value].axes[i];
-      if (is_cut(copy.turns, axis) && !(s.at[i] == tree.axes[axis].index()))
-        refusal = refuse(codes::kOtherTurn,
-                         fmt::format("%{} is read at {} along {}, which another turn makes",
-                                     step.value, s.at[i].to_string(), tree.axes[axis].name),
-                         "leave it where it is, for all turns");
-    }
-  });
-  return refusal;
+  return reads_at_other_index(tree, reader.body, *value, copy.turns);
 }
 
 LoopTree take(const LoopTree& tree, const AgainStep& step) {
