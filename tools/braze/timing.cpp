@@ -92,8 +92,8 @@ double seconds_of(const std::function<std::vector<Array>()>& call) {
 }
 
 bool uses_up_arguments(const Program& program) {
-  return std::ranges::any_of(program.outputs,
-                             [](const ProgramOutput& output) { return output.updates.has_value(); });
+  return std::ranges::any_of(
+      program.outputs, [](const ProgramOutput& output) { return output.updates.has_value(); });
 }
 
 Timings measure(const std::function<double()>& call, const std::function<void()>& next,
