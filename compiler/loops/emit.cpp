@@ -96,7 +96,7 @@ void TreeEmitter::phase(const LoopRegion& items) {
   }
   if (ranks_) {
     phase.cluster = builder_.fresh_name("b");
-    phase.cluster_size = extent_of(ranks_->levels[0].axis, axes_);
+    phase.cluster_size = count_ranks();
     rank_ = grid_symbol(phase.cluster, phase.cluster_size);
   }
   const LoopRegion& body = grid_ ? grid_->body : items;
@@ -120,11 +120,20 @@ const Loop* TreeEmitter::ranks_of(const Loop* grid) const {
       grid && grid->body.size() == 1 ? std::get_if<Box<Loop>>(&grid->body[0]) : nullptr;
   if (!only || (*only)->on != Machine::Rank) return nullptr;
   const Loop& loop = **only;
-  if (!tree_.roles || loop.levels.size() != 1 || loop.levels[0].turn != 1 ||
-      !tree_.axes[loop.levels[0].axis].extent.as_constant())
-    refuse(loop.location,
-           "a loop on rank must run over single turns of one axis, in a tree with roles");
+  if (!tree_.roles || loop.levels.size() != 1)
+    refuse(loop.location, "a loop on rank must run over one axis, in a tree with roles");
   return &loop;
+}
+
+// The blocks of a cluster: the turns of the loop on rank in a turn of the loop on grid.
+int64_t TreeEmitter::count_ranks() const {
+  const auto [axis, turn] = ranks_->levels[0];
+  int64_t outer = extent_of(axis, axes_);
+  for (const LoopLevel& level : grid_->levels)
+    if (level.axis == axis) outer = level.turn;
+  if (outer == 0 || outer % turn != 0)
+    refuse(ranks_->location, "a cluster must have a constant number of blocks");
+  return outer / turn;
 }
 
 namespace {
@@ -521,7 +530,8 @@ void TreeEmitter::loop(const Loop& loop) {
   else if (loop.on == Machine::None)
     stream(loop);
   else if (&loop == ranks_)
-    in_turn(loop.levels[0], rank_, /*shared=*/true, [&] { region(loop.body); });
+    in_turn(loop.levels[0], axes_[loop.levels[0].axis].begin + rank_ * Expr(loop.levels[0].turn),
+            /*shared=*/true, [&] { region(loop.body); });
   else
     refuse(loop.location,
            "a loop on rank must be alone in the loop on grid, and one on member has no emission");

@@ -134,6 +134,7 @@ class TreeEmitter {
   void declare_parameters();
   void phase(const LoopRegion& region);
   const Loop* ranks_of(const Loop* grid) const;
+  int64_t count_ranks() const;
   void roles();
   void instance();
   void deal(const Expr& number);

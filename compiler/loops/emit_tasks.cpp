@@ -468,11 +468,11 @@ ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& whole) {
 }
 
 ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
-  // Running values are at hand, and so are totals where the parts of others are brought to them.
+  // Running values are at hand, and so are totals where states are brought to them.
   const auto state = states_.find(s.source);
   const bool running = state != states_.end();
   const auto written = workspaces_.find(s.source);
-  if (written != workspaces_.end() && !running && rescaling_ != Rescaling::ToTotal)
+  if (written != workspaces_.end() && !running && rescaling_ == Rescaling::InTurn)
     return read_workspace(written->second, s, tile);
   if (const auto chip = chips_.find(s.source); chip != chips_.end() && !has_in_registers(s))
     return rounded(read_chip(chip->second, s, tile), s.dtype);

@@ -71,7 +71,7 @@ Cut cut_of(const Graph& graph, const std::vector<NodeId>& operands, const DotOp&
   const int64_t terms = elements(left, dot.contract_left);
   const double work = static_cast<double>(rows * columns) * static_cast<double>(matrices * terms);
   if (work < kLeastAsynchronousDot) return {};
-  if (rows <= kFewCascadeRows && std::ranges::any_of(operands, [&](NodeId factor) {
+  if (rows <= kOneWarpRows && std::ranges::any_of(operands, [&](NodeId factor) {
         return is_made_by_reductions(graph, factor);
       }))
     return {};

@@ -16,6 +16,9 @@ inline constexpr int64_t kFewProductRows = 224;
 /// over.
 inline constexpr int64_t kFewClusterRows = 64, kClusterParts = 2;
 
+/// The matrix units of one warp multiply so many rows at once.
+inline constexpr int64_t kOneWarpRows = 16;
+
 /// The threads of a GPU keep so many rows of a cascade of dots in registers.
 inline constexpr int64_t kFewCascadeRows = 4;
 

@@ -20,7 +20,8 @@ Measured measured(const Program& program, const Device& device, const InputFlags
     return seconds_of([&] { return runnable.executable.run(arguments); });
   };
   timed_call();
-  return {measure(timed_call, program, inputs.sizes, device, repeat), inputs.sizes};
+  return {measure(timed_call, /*next=*/nullptr, program, inputs.sizes, device, repeat),
+          inputs.sizes};
 }
 
 std::vector<const FusedKernel*> fused_in(const Explanation& explanation, const Launch& launch) {

@@ -39,6 +39,26 @@ std::vector<Timing> measure_calls(const std::function<double()>& call, const Pro
   return timings;
 }
 
+// Samples of some milliseconds, so that the clock and the wait at the end do not count.
+std::vector<double> measure_in_a_row(const std::function<void()>& next, const Device& device,
+                                     double seconds_of_call) {
+  constexpr int kSamples = 9;
+  constexpr double kSampleSeconds = 0.005, kMostCalls = 200;
+  const auto calls =
+      static_cast<int>(std::clamp(kSampleSeconds / seconds_of_call, 1.0, kMostCalls));
+  std::vector<double> out;
+  for (int sample = 0; sample <= kSamples; ++sample) {  // the first one does not count
+    const double seconds = seconds_of([&] {
+      for (int i = 0; i < calls; ++i) next();
+      synchronize(device);
+      return std::vector<Array>();
+    });
+    if (sample > 0) out.push_back(seconds / calls);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 // The better of two measurements, before and after, for others may be using the machine.
 Speeds faster(Speeds a, const Speeds& b) {
   a.copy_bytes_per_second = std::max(a.copy_bytes_per_second, b.copy_bytes_per_second);
@@ -71,12 +91,19 @@ double seconds_of(const std::function<std::vector<Array>()>& call) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-Timings measure(const std::function<double()>& call, const Program& program, const Sizes& sizes,
-                const Device& device, int64_t repeat) {
+bool uses_up_arguments(const Program& program) {
+  return std::ranges::any_of(
+      program.outputs, [](const ProgramOutput& output) { return output.updates.has_value(); });
+}
+
+Timings measure(const std::function<double()>& call, const std::function<void()>& next,
+                const Program& program, const Sizes& sizes, const Device& device, int64_t repeat) {
   Timings out;
   out.has_machine = device.kind() == DeviceKind::Cpu || device.kind() == DeviceKind::Cuda;
   if (out.has_machine) out.machine = measure_speeds(device);
   out.of = measure_calls(call, program, sizes, repeat);
+  if (next && device.kind() == DeviceKind::Cuda)
+    out.in_a_row = measure_in_a_row(next, device, out.of[0].quantile(0.5));
   if (!out.has_machine) return out;
   out.machine = faster(out.machine, measure_speeds(device));
   measure_least(out.of, device);

@@ -31,6 +31,9 @@ struct Timing {
 struct Timings {
   std::vector<Timing>
       of;  ///< the whole call first, then its kernels in the order of their launches
+  /// On a GPU, seconds that a call adds when many follow one another and only the last one is
+  /// waited for: samples, sorted. Empty if calls use up their arguments.
+  std::vector<double> in_a_row;
   Speeds machine;
   /// Whether the speeds of a machine say something: not about simulators and the interpreter.
   bool has_machine = false;
@@ -39,8 +42,12 @@ struct Timings {
 /// Seconds from the call to the last of its results.
 double seconds_of(const std::function<std::vector<Array>()>& call);
 
-/// Times `repeat` calls, at least 1. `call` does one call and gives its seconds.
-Timings measure(const std::function<double()>& call, const Program& program, const Sizes& sizes,
-                const Device& device, int64_t repeat);
+/// Times `repeat` calls, at least 1. `call` does one call and gives its seconds. `next` does one
+/// call with the arguments of the one before and does not wait; it is null if calls use them up.
+Timings measure(const std::function<double()>& call, const std::function<void()>& next,
+                const Program& program, const Sizes& sizes, const Device& device, int64_t repeat);
+
+/// Whether a call takes over the memory of an argument.
+bool uses_up_arguments(const Program& program);
 
 }  // namespace braze::tool

@@ -7,6 +7,10 @@
 //
 //   asynchronous units   one role copies boxes; groups of 64 rows multiply what lies on chip
 //   the units of warps   all threads copy ahead, into a ring; each warp has 16 or 32 rows
+//
+// So few rows that one warp multiplies them take no longer than reading what they walk over. Then
+// the units of warps are as fast as the others and waste least, several instances share a
+// multiprocessor, and chunks of the walk give all multiprocessors work.
 #include <algorithm>
 
 #include "compiler/loops/rules/asynchronous.h"
@@ -45,6 +49,10 @@ constexpr int64_t kMostWarpTurn = 64, kLeastWarpTurn = 32;
 constexpr int64_t kOtherRegisters = 44;
 constexpr int64_t kCopiedBytes = 16;  // of a thread at once; also the padding of rows on chip
 
+// What an instance walks in the time that a second phase takes to combine chunks.
+constexpr int64_t kPhaseBytes = 64 << 10;
+constexpr int64_t kMostChunks = 128;
+
 // --- What both kinds of units have in common ----------------------------------------------------
 
 // A dot by name, which steps do not change.
@@ -65,9 +73,10 @@ struct Factors {
   std::vector<NamedDot> dots;
   std::set<size_t> tiled;  // the axes of the dots' tiles
   std::vector<Staged> staged;
-  int64_t columns = 0;      // of the sums that are carried
-  int64_t first_dots = 0;   // dots whose sums are complete in a turn
-  double walked_bytes = 0;  // bytes that all tiles of rows read in their walks
+  int64_t columns = 0;       // of all sums that are carried
+  int64_t most_columns = 0;  // of the sums of one such dot
+  int64_t first_dots = 0;    // dots whose sums are complete in a turn
+  double walked_bytes = 0;   // bytes that all tiles of rows read in their walks
 };
 
 bool is_load(const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }
@@ -87,6 +96,7 @@ std::optional<Refusal> find_factors(const LoopTree& tree, const Cascade& cascade
     for (const size_t axis : axes)
       if (is_whole(axis)) own *= planned_extent(tree, axis);
     (carried ? out.columns : out.first_dots) += carried ? own : 1;
+    if (carried) out.most_columns = std::max(out.most_columns, own);
     axes.insert(axes.end(), dot->over.begin(), dot->over.end());
     for (const size_t axis : axes)
       if (axis == *cascade.rows || is_whole(axis)) out.tiled.insert(axis);
@@ -135,10 +145,10 @@ std::string grid_of(const LoopTree& tree, const Cascade& cascade) {
 }
 
 // Deals the rows to instances, with `cut` inside of each; then walks in turns of `turn` indices,
-// and stages the factors.
+// in so many chunks, and stages the factors.
 std::optional<Refusal> walk_in_turns(Scheduled& out, const Cascade& cascade, const Factors& factors,
                                      std::vector<StepKind> cut, const std::vector<StepKind>& dealt,
-                                     int64_t turn, const WalkRanges& ranges) {
+                                     int64_t turn, int64_t chunks, const WalkRanges& ranges) {
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   const std::string rows = name(*cascade.rows), walk = name(cascade.walk),
                     grid = grid_of(out.tree, cascade);
@@ -160,7 +170,14 @@ std::optional<Refusal> walk_in_turns(Scheduled& out, const Cascade& cascade, con
   walked.insert(cascade.walk);
   make_whole(out, walked);
   if (auto refusal = join_walk(out, cascade.walk, turn)) return refusal;
-  part_walk(out, cascade.walk, turn, ranges);
+  if (chunks > 1) {
+    Scheduled parts = out;
+    limit_walk(parts, cascade.walk);
+    if (parts.try_take(ChunkStep{{walk}, chunks, Combine::Phase, /*apart=*/true}) &&
+        parts.tree.phases.size() > 1)
+      out = std::move(parts);
+  }
+  if (out.tree.phases.size() == 1) part_walk(out, cascade.walk, turn, ranges);
   for (const Staged& s : factors.staged)
     if (auto refusal = take_legal(out, StageStep{{false, s.tensor}, {s.in_walk ? walk : grid}}))
       return refusal;
@@ -278,9 +295,10 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
     vector_bytes += static_cast<int64_t>(size_of(out.tree.tensors[i].type.dtype));
   }
 
-  // The tiles: rows for two groups, however few rows there are, and turns of the walk as long as
+  // The tiles: rows for two groups, or for one if all rows fit, and turns of the walk as long as
   // the registers and the chip allow.
-  const int64_t groups = kGroups;
+  const bool one_group = out.tree.axes[*cascade.rows].extent.range().max <= kGroupRows;
+  const int64_t groups = one_group ? 1 : kGroups;
   const auto fits = [&](int64_t turn) {
     // Results are stored through the chip, in slabs if they are wide.
     int64_t bytes = groups * kGroupRows * std::min<int64_t>(factors.columns, 2 * kSlab) * 2 +
@@ -296,10 +314,14 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
   while (turn > 16 && !fits(turn)) turn /= 2;
   if (!fits(turn)) return no_rule("the sums or the copies of a turn do not fit into the machine");
 
-  const std::vector<StepKind> cut = {SplitStep{{rows}, groups * kGroupRows, true},
-                                     SplitStep{{rows, 2}, kGroupRows, true}, WholeStep{{rows, 3}}};
-  if (auto refusal = walk_in_turns(out, cascade, factors, cut, {OnStep{{rows, 2}, Machine::Group}},
-                                   turn, kRanges))
+  std::vector<StepKind> cut = {SplitStep{{rows}, kGroupRows, true}, WholeStep{{rows, 2}}}, dealt;
+  if (!one_group) {
+    cut = {SplitStep{{rows}, kGroups * kGroupRows, true}, SplitStep{{rows, 2}, kGroupRows, true},
+           WholeStep{{rows, 3}}};
+    dealt = {OnStep{{rows, 2}, Machine::Group}};
+  }
+  if (auto refusal = walk_in_turns(out, cascade, factors, std::move(cut), dealt, turn,
+                                   /*chunks=*/1, kRanges))
     return refusal;
   // A copy that two turns read keeps the first dots from running ahead. What is read only in few of
   // the turns is loaded there instead.
@@ -341,43 +363,68 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
 
 // --- The matrix units of warps -----------------------------------------------------------------
 
-// The rows of an instance and the turns of the walk.
+// The rows of an instance, the turns of the walk, and the slots of its ring.
 struct WarpTile {
   WarpRows shape;
   int64_t turn;
+  int64_t slots = kSlots;
   int64_t rows() const { return shape.warps * shape.rows; }
+  int64_t threads() const { return shape.warps * kWarpThreads; }
 };
+
+// Bytes of shared memory that an instance needs.
+int64_t chip_bytes(const Factors& factors, const WarpTile& tile) {
+  int64_t out = 0;
+  for (const Staged& s : factors.staged)
+    out += (s.row_bytes + kCopiedBytes) * (s.in_walk ? tile.turn * tile.slots : tile.rows());
+  return out;
+}
+
+// Whether one warp multiplies all rows at once.
+bool has_rows_of_one_warp(const LoopTree& tree, const Cascade& cascade) {
+  return tree.axes[*cascade.rows].extent.range().max <= kOneWarpRows;
+}
+
+// The instances if all rows are one tile.
+int64_t instances_of(const LoopTree& tree, const Cascade& cascade) {
+  int64_t out = 1;
+  for (const size_t axis : cascade.nest)
+    if (axis != *cascade.rows) out *= planned_extent(tree, axis);
+  return out;
+}
+
+// The registers of a thread. What is made of the sums of the first dots lies beside them: a factor
+// of 16 bits, and what several dots have in common.
+int64_t registers_of(const Factors& factors, const WarpTile& tile) {
+  const int64_t first = factors.first_dots;
+  const int64_t sums = factors.columns + first * tile.turn * (3 + 2 * first) / 4;
+  return sums * tile.shape.rows / kWarpThreads + kOtherRegisters;
+}
+
+bool fits(const LoopTree& tree, const Cascade& cascade, const Factors& factors,
+          const WarpTile& tile, const Target& target) {
+  const bool alone = cascade.nest.size() == 1;  // whether the rows are the only loop on the grid
+  if (alone && tree.axes[*cascade.rows].extent.is_constant(tile.rows())) return false;
+  return chip_bytes(factors, tile) + 1024 <= target.l1_bytes &&
+         registers_of(factors, tile) <= kMostThreadRegisters;
+}
 
 // The first tile that fits the registers and the chip. A smaller one is better if there are too few
 // rows for it, or if some multiprocessor would have no instance.
 std::optional<WarpTile> choose_warps(const LoopTree& tree, const Cascade& cascade,
                                      const Factors& factors, const Target& target) {
   const int64_t rows = planned_extent(tree, *cascade.rows);
-  int64_t instances = 1;
-  for (const size_t axis : cascade.nest)
-    if (axis != *cascade.rows) instances *= planned_extent(tree, axis);
-  const bool alone = cascade.nest.size() == 1;  // whether the rows are the only loop on the grid
-  const auto fits = [&](const WarpTile& tile) {
-    if (alone && tree.axes[*cascade.rows].extent.is_constant(tile.rows())) return false;
-    // What is made of the sums of the first dots lies beside them: a factor of 16 bits, and what
-    // several dots have in common.
-    const int64_t first = factors.first_dots;
-    const int64_t sums = factors.columns + first * tile.turn * (3 + 2 * first) / 4;
-    int64_t bytes = 0;
-    for (const Staged& s : factors.staged)
-      bytes += (s.row_bytes + kCopiedBytes) * (s.in_walk ? tile.turn * kSlots : tile.rows());
-    return bytes + 1024 <= target.l1_bytes &&
-           sums * tile.shape.rows / kWarpThreads + kOtherRegisters <= kMostThreadRegisters;
-  };
+  const int64_t instances = instances_of(tree, cascade);
   std::optional<WarpTile> out;
   for (const WarpRows& shape : kWarpRows) {
     WarpTile tile{shape, std::clamp(ceil_power_of_two(planned_extent(tree, cascade.walk)),
                                     kLeastWarpTurn, kMostWarpTurn)};
+    const auto fits_here = [&] { return fits(tree, cascade, factors, tile, target); };
     // A walk has more than one turn, or a turn that is not whole.
     const auto is_one = [&] { return tree.axes[cascade.walk].extent.is_constant(tile.turn); };
-    while (tile.turn > kLeastWarpTurn && (!fits(tile) || is_one())) tile.turn /= 2;
+    while (tile.turn > kLeastWarpTurn && (!fits_here() || is_one())) tile.turn /= 2;
     if (is_one()) tile.turn *= 2;
-    if (!fits(tile) || (out && tile.rows() == out->rows())) continue;
+    if (!fits_here() || (out && tile.rows() == out->rows())) continue;
     const bool is_empty = out && 2 * rows <= out->rows();
     const bool has_few = out && instances * ceil_divide(rows, out->rows()) < target.cores;
     // Few warps take longer to copy what they walk over.
@@ -385,6 +432,51 @@ std::optional<WarpTile> choose_warps(const LoopTree& tree, const Cascade& cascad
     out = tile;
   }
   return out;
+}
+
+// The tile for rows that one warp multiplies. Short turns need little room, so that a
+// multiprocessor has many instances, whose copies are under way together.
+std::optional<WarpTile> choose_one_warp(const LoopTree& tree, const Cascade& cascade,
+                                        const Factors& factors, const Target& target) {
+  constexpr int64_t kOneWarpSlots = 3;
+  const WarpTile tile{kWarpRows[std::size(kWarpRows) - 1], kLeastWarpTurn, kOneWarpSlots};
+  if (tree.axes[cascade.walk].extent.is_constant(tile.turn) ||
+      !fits(tree, cascade, factors, tile, target))
+    return std::nullopt;
+  return tile;
+}
+
+// The columns of which a thread stores neighbours at once, and the threads along a row of them.
+struct Columns {
+  int64_t extent, vector, threads;
+};
+
+Columns dealt_columns(int64_t extent, int64_t threads) {
+  constexpr int64_t kNeighbours = 8;
+  const int64_t vector = std::min(kNeighbours, extent & -extent);
+  const int64_t vectors = extent / vector;
+  return {extent, vector, std::min(threads, vectors & -vectors)};
+}
+
+// In how many chunks the walks are cut, so that all instances that the multiprocessors can hold
+// have work, as long as a chunk takes longer than combining it.
+int64_t count_chunks(const LoopTree& tree, const Cascade& cascade, const Factors& factors,
+                     const WarpTile& tile, const Target& target) {
+  const int64_t resident = resident_blocks(target, {.threads = tile.threads(),
+                                                    .registers = registers_of(factors, tile),
+                                                    .shared_bytes = chip_bytes(factors, tile)});
+  const int64_t instances =
+      instances_of(tree, cascade) * ceil_divide(planned_extent(tree, *cascade.rows), tile.rows());
+  int64_t index_bytes = 0;
+  for (const Staged& s : factors.staged)
+    if (s.in_walk) index_bytes += s.row_bytes;
+  const int64_t length = planned_extent(tree, cascade.walk);
+  const int64_t chunks = floor_power_of_two(
+      std::min({kMostChunks, target.cores * resident / instances,
+                length * index_bytes / kPhaseBytes, ceil_divide(length, tile.turn)}));
+  // Each line of the threads that combine chunks has one.
+  const Columns columns = dealt_columns(std::max<int64_t>(factors.most_columns, 1), tile.threads());
+  return chunks > 1 ? std::max(chunks, tile.threads() / columns.threads) : 1;
 }
 
 // Binds the layout in which a staged factor is copied: neighbours in memory belong to one thread.
@@ -415,25 +507,84 @@ void bind_copy(Scheduled& out, size_t value, int64_t threads) {
   out.try_take(BindStep{{true, tree.values[value].name}, layout});
 }
 
+// The dots of the cascade by the names that they have after their walk was cut into chunks.
+void rename_parts(const LoopTree& tree, Factors& factors) {
+  size_t next = 0;
+  for_each_task(tree.phases.front(), [&](const LoopTask& task, const auto&) {
+    if (task.kind == LoopTask::Kind::Dot) factors.dots[next++].name = tree.values[task.target].name;
+  });
+}
+
+// Deals what combines the chunks to the threads: each has neighbours in a row, as in the copies,
+// and every so many chunks.
+std::optional<Refusal> deal_chunks(Scheduled& out, int64_t threads) {
+  size_t chunk = 0;
+  for_each_task(out.tree.phases.back(), [&](const LoopTask& task, const auto&) {
+    if (!task.over.empty()) chunk = task.over[0];
+  });
+  const int64_t chunks = planned_extent(out.tree, chunk);
+  std::vector<std::pair<MadeName, Layout>> bound;
+  std::optional<Refusal> refusal;
+  std::optional<Columns> columns;
+  const auto own = [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+    std::vector<size_t> axes;
+    for (const size_t axis : own_axes(out.tree, task))
+      if (!extent_in(out.tree, around, axis).is_constant(1)) axes.push_back(axis);
+    return axes;
+  };
+  for_each_task(out.tree.phases.back(), [&](const LoopTask& task, const auto& around) {
+    for (const size_t axis : own(task, around)) {
+      const auto extent = out.tree.axes[axis].extent.as_constant();
+      if (axis == chunk || (columns && columns->extent == extent)) continue;
+      if (columns || !extent)
+        refusal = no_rule("what combines chunks has several kinds of columns");
+      columns = dealt_columns(extent.value_or(1), threads);
+    }
+  });
+  if (refusal) return refusal;
+  if (!columns) columns = dealt_columns(1, threads);
+  const int64_t lines = threads / columns->threads;
+  if (chunks % lines != 0) return no_rule("there are fewer chunks than lines of threads");
+  const Layout both = spread({chunks, columns->extent}, {lines, columns->threads}, columns->vector);
+  for_each_task(out.tree.phases.back(), [&](const LoopTask& task, const auto& around) {
+    Layout layout;
+    const bool folds = contains(task.over, chunk);
+    if (folds) layout.axes.push_back(both.axes[0]);
+    if (!own(task, around).empty()) layout.axes.push_back(both.axes[1]);
+    if (layout.axes.empty()) return;
+    const bool value = task.makes_value();
+    bound.push_back(
+        {{value, value ? out.tree.values[task.target].name : out.tree.tensors[task.target].name},
+         std::move(layout)});
+  });
+  for (auto& [made, layout] : bound)
+    if (auto refused = take_legal(out, BindStep{made, std::move(layout)})) return refused;
+  return std::nullopt;
+}
+
 std::optional<Refusal> take_warps(Scheduled& out, const Cascade& cascade, const Target& target) {
-  if (planned_extent(out.tree, *cascade.rows) <= kFewCascadeRows)
-    return no_rule("the units of warps multiply many rows");
   Factors factors;
   if (auto refusal = find_factors(out.tree, cascade, /*by_boxes=*/false, factors)) return refusal;
   const std::string rows = out.tree.axes[*cascade.rows].name,
                     walk = out.tree.axes[cascade.walk].name;
-  const auto tile = choose_warps(out.tree, cascade, factors, target);
+  const bool one_warp = has_rows_of_one_warp(out.tree, cascade);
+  const auto tile = one_warp ? choose_one_warp(out.tree, cascade, factors, target)
+                             : choose_warps(out.tree, cascade, factors, target);
   if (!tile) return no_rule("the sums or the copies of a turn do not fit into the machine");
+  const int64_t chunks =
+      one_warp ? count_chunks(out.tree, cascade, factors, *tile, target) : int64_t{1};
   const size_t values = out.tree.values.size();
   std::vector<StepKind> cut = {SplitStep{{rows}, tile->rows(), true}, WholeStep{{rows, 2}}};
   if (out.tree.axes[*cascade.rows].extent.is_constant(tile->rows())) cut = {WholeStep{{rows}}};
-  if (auto refusal =
-          walk_in_turns(out, cascade, factors, std::move(cut), {}, tile->turn, kPlainRanges))
+  if (auto refusal = walk_in_turns(out, cascade, factors, std::move(cut), {}, tile->turn, chunks,
+                                   kPlainRanges))
     return refusal;
-  if (auto refusal = take_legal(out, RingStep{{walk}, kSlots})) return refusal;
+  const bool has_chunks = out.tree.phases.size() > 1 && chunks > 1;
+  if (has_chunks) rename_parts(out.tree, factors);
+  if (auto refusal = take_legal(out, RingStep{{walk}, tile->slots})) return refusal;
   for (const NamedDot& dot : factors.dots)
     if (auto refusal = take_legal(out, UnitStep{dot.name, Unit::Mma})) return refusal;
-  deal_tiles(out, cascade, factors.walked_bytes, target);
+  if (!has_chunks) deal_tiles(out, cascade, factors.walked_bytes, target);
   // Rows are the first dimension of all tiles.
   const auto columns_of = [&](const std::string& dot) {
     std::vector<std::pair<std::string, int64_t>> columns;
@@ -447,8 +598,9 @@ std::optional<Refusal> take_warps(Scheduled& out, const Cascade& cascade, const 
   };
   for (const NamedDot& dot : factors.dots)
     for (const auto& [axis, extent] : columns_of(dot.name))
-      if (*find_axis(out.tree, axis) < *find_axis(out.tree, rows)) out.take(LastStep{axis});
-  const int64_t threads = tile->shape.warps * kWarpThreads;
+      if ((has_chunks && !dot.is_first) || *find_axis(out.tree, axis) < *find_axis(out.tree, rows))
+        out.take(LastStep{axis});
+  const int64_t threads = tile->threads();
   const auto sums = [&](int64_t columns) {
     return warp_dot_layouts({tile->rows(), columns}, {threads / 4, 4}, 2, kHalfDotDepth).sums;
   };
@@ -459,8 +611,8 @@ std::optional<Refusal> take_warps(Scheduled& out, const Cascade& cascade, const 
       return refusal;
   }
   for (size_t value = values; value < out.tree.values.size(); ++value)
-    bind_copy(out, value, threads);
-  return std::nullopt;
+    if (out.tree.values[value].storage == Storage::Chip) bind_copy(out, value, threads);
+  return has_chunks ? deal_chunks(out, threads) : std::nullopt;
 }
 
 }  // namespace
@@ -474,10 +626,20 @@ std::optional<Refusal> tile_cascade_for_gpu(Scheduled& out, const Target& target
   // The tasks of the cascade stay those of the tree before the steps.
   const Scheduled before = out;
   const auto cascade = std::get<Cascade>(find_cascade(before.tree));
+  // Where one warp multiplies the rows, and instances with whole walks leave multiprocessors idle,
+  // the units of warps come first, whose walks are cut into chunks.
+  const bool cuts = has_rows_of_one_warp(before.tree, cascade) &&
+                    2 * instances_of(before.tree, cascade) <= target.cores;
   std::optional<Refusal> refused;
+  if (cuts) {
+    refused = take_warps(out, cascade, target);
+    if (!refused || !target.asynchronous_dots) return refused;
+    out = before;
+  }
   if (target.asynchronous_dots) {
-    refused = take_asynchronous(out, cascade, target);
-    if (!refused) return std::nullopt;
+    auto refusal = take_asynchronous(out, cascade, target);
+    if (!refusal || cuts) return refusal;
+    refused = std::move(refusal);
     out = before;
   }
   auto refusal = take_warps(out, cascade, target);

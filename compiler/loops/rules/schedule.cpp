@@ -83,6 +83,12 @@ int64_t grid_turns(const LoopTree& tree) {
   return out;
 }
 
+bool has_chunks(const Scheduled& scheduled) {
+  return std::ranges::any_of(scheduled.steps, [](const LoopTreeStep& step) {
+    return std::holds_alternative<ChunkStep>(step.kind);
+  });
+}
+
 }  // namespace
 
 void mark_streaming(Scheduled& out, const Target& target) {
@@ -127,8 +133,9 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
   if (count_dots(tree) > 1 || sums_of_dots(tree)) {
     Scheduled out{tree}, of_few{tree};
     auto refusal = gpu ? tile_cascade_for_gpu(out, target) : tile_cascade_for_cpu(out, target);
-    // Threads cut the walk into chunks where the rows are too few for the machine.
-    const bool is_busy = !gpu || 2 * grid_turns(out.tree) > target.cores;
+    // Threads cut the walk into chunks where the rows are too few for the machine, if matrix units
+    // do not.
+    const bool is_busy = !gpu || has_chunks(out) || 2 * grid_turns(out.tree) > target.cores;
     if (!refusal && is_busy) return out;
     const auto refused_few =
         gpu ? tile_cascade_by_threads(of_few, target) : tile_few_rows_for_cpu(of_few, target);

@@ -586,9 +586,11 @@ void move_to_readers(const LoopTree& tree, LoopRegion& folds, LoopRegion& rest,
 
 // Makes two phases: every chunk is folded into a workspace, and then the chunks are combined before
 // what follows the loop. `place` is that of the loop, inside the loop on grid that has the chunks.
-LoopTree fold_chunks(LoopTree out, const ItemPlace& place, size_t chunk) {
+LoopTree fold_chunks(LoopTree out, const ItemPlace& place, size_t chunk, bool apart) {
   Loop second = loop_at(out, {place.phase, {place.items[0]}});
   std::erase_if(second.levels, [&](const LoopLevel& level) { return level.axis == chunk; });
+  for (LoopLevel& level : second.levels)
+    if (apart) level.turn = 1;
   LoopRegion& region = region_of(out, place);
   LoopRegion rest(std::make_move_iterator(region.begin() + 1),
                   std::make_move_iterator(region.end()));
@@ -639,7 +641,7 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
     ItemPlace grid = place;
     grid.items.pop_back();
     loop_at(out, grid).levels.push_back({chunk});
-    if (by_phase) return fold_chunks(std::move(out), place, chunk);
+    if (by_phase) return fold_chunks(std::move(out), place, chunk, step.apart);
     return scans ? chunk_scan(std::move(out), place, chunk) : out;
   }
   Loop chunks;
@@ -653,7 +655,7 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
   ItemPlace inside = place;
   inside.items.push_back(0);
   inside.items[0] = 0;
-  return by_phase ? fold_chunks(std::move(out), inside, chunk)
+  return by_phase ? fold_chunks(std::move(out), inside, chunk, step.apart)
                   : chunk_scan(std::move(out), inside, chunk);
 }
 
