@@ -501,7 +501,7 @@ TreeTiling tiled_kernel(const TilingRequest& request, LoopTree first, const Comp
   const TraceSpan span("lowering", "tile", name);
   viewers.show({"unscheduled", name, [&] {
                   return to_text(build_loops(request.forms, request.fusion, name, request.aliases,
-                                             nullptr, request.coarse));
+                                             nullptr, request.coarse, request.powers));
                 }});
   const auto text_of = [](const Refusal& refusal) {
     return fmt::format("{}: {}\n", refusal.code->name, refusal.why);
@@ -602,6 +602,7 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
   const Updates updates = decide_updates(forms, parts.fusions, target);
   const std::vector<bool> relaxed = relaxed_nodes(graph, options.precision);
   const std::vector<bool> coarse = coarse_nodes(graph);
+  const std::vector<bool> powers = approximate_powers(graph);
   const bool strict = options.precision == Precision::Strict;
   const std::vector<bool> unwritten =
       can_overlap(target) ? unwritten_nodes(graph) : std::vector<bool>();
@@ -617,7 +618,8 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
     if (!is_kernel(out.fusion)) continue;
     kernels.push_back(i);
     requests.push_back({forms, out.fusion, target, names[i], updates.aliases[i],
-                        strict ? nullptr : &relaxed, strict ? nullptr : &coarse});
+                        strict ? nullptr : &relaxed, strict ? nullptr : &coarse,
+                        strict ? nullptr : &powers});
   }
   const std::vector<Unscheduled> first =
       first_trees(requests, !viewers.any() && !target.simulated, unwritten, options);

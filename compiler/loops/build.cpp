@@ -56,7 +56,8 @@ struct BodySink {
       return approximate_exp(arguments[0], result);
     if (op == ElementwiseOp::add && is_relaxed() && result == DType::F32)
       if (const auto sum = multiply_add(arguments)) return *sum;
-    if (op == ElementwiseOp::exp && origin == summed_power && below_own_greatest(arguments[0]))
+    if (op == ElementwiseOp::exp && result == DType::F32 &&
+        (is_among(powers) || (origin == summed_power && below_own_greatest(arguments[0]))))
       return power_of_two(arguments[0]);
     return push({.kind = LoopStep::Kind::Apply,
                  .dtype = result,
@@ -215,7 +216,8 @@ struct BodySink {
   const std::vector<NodeId>* stored = nullptr;
   const std::vector<bool>* relaxed = nullptr;
   const std::vector<bool>* coarse = nullptr;
-  // The node (see summed_power) whose exp may be computed as 2^x.
+  const std::vector<bool>* powers = nullptr;
+  // The node (see power_in) whose exp may be computed as 2^x.
   std::optional<NodeId> summed_power = {};
   const std::vector<Expr>* own = nullptr;  // the coordinates of the value under computation
   NodeId origin = {};                      // the node whose loop form the Inliner walks
@@ -240,14 +242,15 @@ class TreeBuilder {
  public:
   TreeBuilder(const LoopForms& forms, const Fusion& fusion, std::string_view name,
               const std::map<NodeId, NodeId>& aliases, const std::vector<bool>* relaxed,
-              const std::vector<bool>* coarse)
+              const std::vector<bool>* coarse, const std::vector<bool>* powers)
       : forms_(forms),
         graph_(forms.graph()),
         fusion_(fusion),
         aliases_(aliases),
         inside_(membership(graph_, fusion)),
         relaxed_(relaxed),
-        coarse_(coarse) {
+        coarse_(coarse),
+        powers_(powers) {
     tree_.name = name;
     const auto dots = std::ranges::count_if(fusion.nodes, [&](NodeId node) {
       const LoopForm* form = forms.find(node);
@@ -315,10 +318,11 @@ class TreeBuilder {
                   .graph = &graph_,
                   .stored = &fusion_.outputs,
                   .relaxed = approximated_,
-                  .coarse = coarse_};
+                  .coarse = coarse_,
+                  .powers = powers_};
     const auto at = symbols(root.domain);
     sink.own = &at;
-    if (form) sink.summed_power = summed_power(node, *form);
+    if (form) sink.summed_power = power_in(node, *form);
     Inliner<BodySink> inliner(forms_, inside_, sink);
     if (form && form->placement) {
       // The values with which the sums begin come first, because they are read before any term.
@@ -371,46 +375,13 @@ class TreeBuilder {
     }
     return out;
   }
-  // Finds the node e^(x - g) that `node` sums, where g is made only of the greatest x of the same
-  // sum. The machine's approximate 2^x may then compute it. The greatest of the n terms is 1, and
-  // the mean |x - g|, weighted by the terms, is at most ln n. So the rounding of the exponent and
-  // the error of 2^x change the sum by at most (4 + 1.5 ln n) 2^-24 of itself, which is less than
-  // the n 2^-24 that the order of additions may change. If a result needs the term itself, it is
-  // computed exactly, and the sum takes that value.
-  std::optional<NodeId> summed_power(NodeId node, const LoopForm& form) const {
-    constexpr int64_t kFewTerms = 64;
-    if (stored_.empty() || form.monoid != Monoid::Sum || form.is_dot) return std::nullopt;
-    const auto* sum = graph_[node].as<ReduceOp>();
-    if (!sum || graph_[node].type.dtype != DType::F32) return std::nullopt;
-    Expr terms = 1;
-    for (const Expr& extent : form.reduction) terms = terms * extent;
-    if (terms.range().min < kFewTerms) return std::nullopt;
-    const auto is = [&](NodeId id, ElementwiseOp op) {
-      const auto* map = graph_[id].as<MapOp>();
-      return map && map->op == op;
-    };
-    const NodeId power = graph_[node].operands[0];
-    if (!is(power, ElementwiseOp::exp) || stored_[power.index] || !inside_[power.index])
-      return std::nullopt;
-    const NodeId difference = graph_[power].operands[0];
-    if (!is(difference, ElementwiseOp::sub)) return std::nullopt;
-    const NodeId x = graph_[difference].operands[0];
-    bool out = false;
-    std::vector<NodeId> left = {graph_[difference].operands[1]};
-    for (size_t seen = 0; seen < left.size(); ++seen) {
-      constexpr size_t kMostNodes = 16;
-      const Node& of = graph_[left[seen]];
-      const auto* greatest = of.as<ReduceOp>();
-      if (greatest && greatest->monoid == Monoid::Max && greatest->axes == sum->axes &&
-          of.operands[0] == x) {
-        out = true;
-        continue;
-      }
-      const bool composed = of.as<MapOp>() || of.as<BroadcastOp>() || of.as<ReshapeOp>();
-      if ((!composed && !of.as<ConstantOp>()) || seen > kMostNodes) return std::nullopt;
-      left.insert(left.end(), of.operands.begin(), of.operands.end());
-    }
-    return out ? std::optional(power) : std::nullopt;
+  // The node e^(x - g) that `node` sums, if an approximate 2^x may compute it (ir/graph/coarse.h).
+  // If a result needs the term itself, it is computed exactly, and the sum takes that value.
+  std::optional<NodeId> power_in(NodeId node, const LoopForm& form) const {
+    if (stored_.empty() || form.is_dot) return std::nullopt;
+    const auto power = summed_power(graph_, graph_[node]);
+    if (!power || stored_[power->index] || !inside_[power->index]) return std::nullopt;
+    return power;
   }
 
   // A dot takes its factors in the dtype that they have before they are widened for the product.
@@ -1010,6 +981,7 @@ class TreeBuilder {
   bool cascade_ = false;  // whether the kernel has several dots
   const std::vector<bool>* relaxed_;
   const std::vector<bool>* coarse_;
+  const std::vector<bool>* powers_;
   const std::vector<bool>* approximated_ = nullptr;
   // The result of nodes_of_stores(); empty if no node may be approximated for its sum.
   std::vector<bool> stored_;
@@ -1027,8 +999,8 @@ class TreeBuilder {
 
 LoopTree build_loops(const LoopForms& forms, const Fusion& fusion, std::string_view name,
                      const std::map<NodeId, NodeId>& aliases, const std::vector<bool>* relaxed,
-                     const std::vector<bool>* coarse) {
-  return TreeBuilder(forms, fusion, name, aliases, relaxed, coarse).build();
+                     const std::vector<bool>* coarse, const std::vector<bool>* powers) {
+  return TreeBuilder(forms, fusion, name, aliases, relaxed, coarse, powers).build();
 }
 
 }  // namespace braze

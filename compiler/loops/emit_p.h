@@ -226,6 +226,8 @@ class TreeEmitter {
   void forget_reads(size_t value);
   TaskTile with_rows_that_exist(TaskTile tile) const;
   ValueOperand load(const LoopStep& s, const TaskTile& tile);
+  std::optional<ValueOperand> compared_with_index(const LoopBody& body, const LoopStep& s,
+                                                  const TaskTile& tile);
   ValueOperand apply(const LoopBody& body, const LoopStep& s, const TaskTile& tile);
   ValueOperand widened(const ValueOperand& operand, DType dtype);
   ValueOperand converted(const ValueOperand& operand, DType from, DType to);

@@ -1,6 +1,7 @@
 // emit_tasks.cpp — bodies as rows over tiles, folds, dots on vector units, and stores (E6 to E9,
 // E15 to E18).
 #include <algorithm>
+#include <numeric>
 
 #include "compiler/loops/emit_p.h"
 #include "compiler/loops/steps/places.h"
@@ -305,7 +306,71 @@ ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const Ta
     const auto at = substituted({compared->left, compared->right}, tile);
     return test({{at[0], compared->kind, at[1]}});
   }
+  if (const auto compared = compared_with_index(body, s, tile)) return *compared;
   return apply(body, s, tile);
+}
+
+// Compares an index with an integer that is the same for many positions of the tile. Integers
+// beyond the range of the index compare alike, so 32 bits are enough for it. What the index does
+// not count along the last dimension is subtracted from the integer, and not added to the index at
+// each position, which then costs one comparison with a constant.
+std::optional<ValueOperand> TreeEmitter::compared_with_index(const LoopBody& body,
+                                                             const LoopStep& s,
+                                                             const TaskTile& tile) {
+  if (s.op < ElementwiseOp::eq || s.op > ElementwiseOp::ge) return std::nullopt;
+  const auto is_index = [&](size_t i) {
+    return body.steps[s.arguments[i]].kind == LoopStep::Kind::Index;
+  };
+  const size_t index = is_index(0) ? 0 : 1, other = 1 - index;
+  const ValueOperand integer = memo_[s.arguments[other]];
+  if (!is_index(index) || is_index(other) || integer.is_literal()) return std::nullopt;
+  const LoopStep& counted = body.steps[s.arguments[index]];
+  const Expr e = substituted(counted.at, tile)[0];
+  const Interval range = e.range();
+  const auto fits = [](int64_t min, int64_t max) { return min >= INT32_MIN && max <= INT32_MAX; };
+  const bool is_known = std::ranges::none_of(
+      e.symbols(), [&](const auto& name) { return loaded_extents_.contains(name); });
+  if (!is_known || range.min <= INT32_MIN || range.max >= INT32_MAX) return std::nullopt;
+  const ValueType all = type_along({e}, tile, DType::I32);
+  const auto count = [](const ValueType& type) {
+    return std::accumulate(type.extents.begin(), type.extents.end(), int64_t{1}, std::multiplies());
+  };
+  if (count(code_[integer.value].type) >= count(all)) return std::nullopt;
+
+  ValueOperand same = integer;
+  Interval values{INT32_MIN, INT32_MAX};
+  if (counted.dtype == DType::I64) {
+    values = {range.min - 1, range.max + 1};
+    const auto literal = [](int64_t x) {
+      return ValueOperand::literal(DType::I64, static_cast<uint64_t>(x));
+    };
+    same = builder_.row(ElementwiseOp::min, {same, literal(values.max)});
+    same = builder_.row(ElementwiseOp::max, {same, literal(values.min)});
+    same = builder_.row(ElementwiseOp::convert, {same}, DType::I32);
+  } else if (counted.dtype != DType::I32) {
+    return std::nullopt;
+  }
+  size_t last = all.extents.size() - 1;
+  while (all.extents[last] == 1) --last;
+  const Expr position = position_symbol('d', last, tile.extents[last]);
+  const Expr before = e.substitute(position.symbol_name(), 0), own = e - before;
+  const Interval first = before.range();
+  const bool wraps = !fits(values.min - first.max, values.max - first.min);
+  const bool only_equality = s.op == ElementwiseOp::eq || s.op == ElementwiseOp::ne;
+  Expr left = e;
+  const auto counts = [&](const Expr& expr) {
+    const ValueId value = builder_.iota(expr, type_along({expr}, tile, DType::I32));
+    lay_out(value, tile);
+    return value;
+  };
+  const auto is_own = own.coefficient_of(position.symbol_name());
+  if (is_own && is_own->as_constant() && !before.is_constant(0) && (only_equality || !wraps)) {
+    same = builder_.row(ElementwiseOp::sub, {same, counts(before)});
+    left = own;
+  }
+  std::vector<ValueOperand> operands = {counts(left), same};
+  if (index == 1) std::swap(operands[0], operands[1]);
+  return builder_.row(s.op, std::move(operands));
 }
 
 // 16-bit floats are for storage only. Arithmetic on them is done in f32 and rounded once.

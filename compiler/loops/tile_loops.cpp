@@ -7,7 +7,7 @@ namespace braze {
 
 LoopTree first_tree(const TilingRequest& request) {
   return build_loops(request.forms, request.fusion, request.name, request.aliases, request.relaxed,
-                     request.coarse);
+                     request.coarse, request.powers);
 }
 
 namespace {

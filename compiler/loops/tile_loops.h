@@ -26,6 +26,8 @@ struct TilingRequest {
   /// For each node, whether coarse bodies may compute its math rows (ir/graph/coarse.h). Null means
   /// that they compute none.
   const std::vector<bool>* coarse = nullptr;
+  /// For each node, whether approximate powers of two may compute its `exp` (ir/graph/coarse.h).
+  const std::vector<bool>* powers = nullptr;
 };
 
 /// The tree before any step of a schedule.

@@ -162,6 +162,7 @@ void Lowering::lower_region(const Region& region) {
 // --- One overload for each operation -------------------------------------------------------------
 
 void Lowering::lower_op(const LetOp& op, const Statement&) {
+  meanings_[op.symbol] = resolved(uniform(op.value));
   builder_.append(LetOp{op.symbol, uniform(op.value)}, {});
 }
 
@@ -187,12 +188,22 @@ Expr Lowering::offset(MemoryId memory, const std::vector<Expr>& at, const Positi
   return sum;
 }
 
+// The expression in terms of what lets and loops begin with. What is known of a symbol alone is
+// less: a sum with it may be a multiple of a number although the symbol is not.
+Expr Lowering::resolved(const Expr& e) const {
+  Expr out = e;
+  for (const std::string& symbol : e.symbols())
+    if (const auto found = meanings_.find(symbol); found != meanings_.end())
+      out = out.substitute(symbol, found->second);
+  return out;
+}
+
 // L6: the alignment in bytes, as far as it is proven for the address of lane 0.
 int64_t Lowering::alignment(MemoryId memory, const Expr& at) const {
   const Memory& m = tile_[memory];
   const int64_t bytes = static_cast<int64_t>(size_of(m.dtype));
   const int64_t base = m.space == MemorySpace::Parameter ? std::max(m.align, bytes) : 64;
-  const Expr first = at.substitute("lane", 0);
+  const Expr first = resolved(at.substitute("lane", 0));
   int64_t align = base & -base;
   while (align > bytes && !first.is_multiple_of(align / bytes) &&
          !mod(first, align / bytes).is_constant(0))
@@ -573,6 +584,8 @@ void Lowering::lower_op(const ForOp& op, const Statement& s) {
     const ValueType type = first.is_literal() ? array_type(inside) : type_of(first);
     define_carried(op, i, inside, carry(first, type, tile_[inside].name));
   }
+  const Expr turn = Expr::symbol(op.symbol + ".turn", {0, INT64_MAX});
+  meanings_[op.symbol] = resolved(loop.low) + loop.step * turn;
   enclosing_.push_back(&s);
   enter_loop(op);
   ValueOperand* const count = counter(*op.body);

@@ -165,6 +165,7 @@ class Lowering {
     return builder_.row(op, std::move(operands));
   }
   Expr offset(MemoryId memory, const std::vector<Expr>& at, const Positions& map) const;
+  Expr resolved(const Expr& e) const;
   /// The first coordinate of a place in the kernel's names, if it is the same for all elements.
   std::optional<Expr> uniform_slot(const std::vector<Expr>& at) const;
   /// The guard of an access to elements at `at`, for which `more` must hold too.
@@ -250,6 +251,7 @@ class Lowering {
   // By value and number of lanes: the splat, and the number of the region in which it stands.
   std::map<std::pair<ValueId, int32_t>, std::pair<ValueOperand, uint64_t>> splats_;
   std::vector<const Statement*> enclosing_;
+  std::map<std::string, Expr> meanings_;  // of the symbols of lets and loops
 };
 
 int64_t power_of_two_at_least(int64_t n);

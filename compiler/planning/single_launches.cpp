@@ -30,6 +30,7 @@ class Separation {
     out_.program.precision = precision;
     out_.leeways.relaxed.resize(out_.graph.size());
     out_.leeways.coarse.resize(out_.graph.size());
+    out_.leeways.powers.resize(out_.graph.size());
     return std::move(out_);
   }
 
@@ -107,8 +108,10 @@ class Separation {
     Leeways& to = out_.leeways;
     to.relaxed.resize(out_.graph.size());
     to.coarse.resize(out_.graph.size());
+    to.powers.resize(out_.graph.size());
     to.relaxed[place.index] = leeways_.relaxed[id.index];
     to.coarse[place.index] = leeways_.coarse[id.index];
+    to.powers[place.index] = leeways_.powers[id.index];
     return place;
   }
 

@@ -4,10 +4,12 @@
 // below what the roundings lose. Some math rows have a body that is cheaper with this error, the
 // coarse body (ir/ops/math_bodies.h), and a quotient may be a product with a reciprocal. All of it
 // consists of exact machine rows, so that all machines give the same bits, and the graph alone
-// decides where it is taken, so that the bits do not depend on what is fused. Strict precision
-// takes none of it.
+// decides where it is taken, so that the bits do not depend on what is fused. Behind reductions,
+// whose bits belong to the machine, `exp` may also be the machine's approximate power of two.
+// Strict precision takes none of it.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "ir/graph/graph.h"
@@ -31,6 +33,20 @@ std::vector<bool> coarse_nodes(const Graph& graph);
 
 /// The same, as if the node were the only output. Other nodes may be outputs, or may come later.
 std::vector<bool> coarse_nodes(const Graph& graph, NodeId output);
+
+/// The node e^(x - g), in f32, that the node sums over 64 elements or more, where g is made only of
+/// the greatest x of the same sum. The machine's approximate 2^x may then compute it. The greatest
+/// of the n terms is 1, and the mean |x - g|, weighted by the terms, is at most ln n. So the
+/// rounding of the exponent and the error of 2^x change the sum by at most (4 + 1.5 ln n) 2^-24 of
+/// itself, which is less than the n 2^-24 that the order of additions may change.
+std::optional<NodeId> summed_power(const Graph& graph, const Node& sum);
+
+/// For each node: whether an `exp` in f32 of which it consists may be the machine's approximate 2^x
+/// wherever it is computed, because outputs see it only through roundings to 16 bits and through
+/// sums as above. The argument is rounded once more, the power has an error of 2^-21 of itself, and
+/// one below 2^-126 may be 0. The node must depend on a reduction: without reductions, results have
+/// the same bits on all machines.
+std::vector<bool> approximate_powers(const Graph& graph);
 
 /// Whether the node sums or multiplies many floats, in an order that is not determined.
 bool accumulates(const Node& node);

@@ -69,7 +69,7 @@ void forget(Uncertain& x, DType dtype) {
 
 /// How much more than a rounding a node may be off.
 struct Leeway {
-  bool relaxed = false, coarse = false;
+  bool relaxed = false, coarse = false, powers = false;
   bool by_nccl = false;  // for a reduction
 };
 
@@ -108,20 +108,33 @@ Value evaluate_formula(ElementwiseOp op, Operands operands, DType result, Leeway
   return body.take(convert(info(op).body(xyz[0], xyz[1], xyz[2]), result));
 }
 
+// `exp` as an approximate power of two, whose argument is rounded once more.
+Uncertain approximate_power(const UncertainRow& row, const Uncertain& x) {
+  if (!std::isfinite(x.low) || !std::isfinite(x.high)) return row(x, x, x);
+  const double rounding = std::ldexp(std::max(std::abs(x.low), std::abs(x.high)), -23);
+  const Uncertain argument = Uncertain::between(x.value, x.low - rounding, x.high + rounding);
+  const Uncertain power = row(argument, argument, argument);
+  constexpr double kLeast = 0x1p-126;  // below it, a power may be 0
+  if (power.low >= kLeast) return power;
+  return Uncertain::between(power.value, 0, std::max(power.high, kLeast));
+}
+
 Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, Leeway leeway) {
   if (info(op).op_class == OpClass::Formula) return evaluate_formula(op, operands, result, leeway);
   const Value* shaped = operands[0];
   for (const Value* x : operands)
     if (!x->is_scalar()) shaped = x;
   const bool coarse = leeway.coarse && result == DType::F32 && may_be_coarse(op);
-  const UncertainRow row(op, operands.back()->dtype, result, leeway.relaxed || coarse);
+  const bool power = leeway.powers && result == DType::F32 && op == ElementwiseOp::exp;
+  const UncertainRow row(op, operands.back()->dtype, result, leeway.relaxed || coarse || power);
   const Value& x = *operands[0];
   const Value& y = *operands[std::min<size_t>(1, operands.size() - 1)];
   const Value& z = *operands.back();
   Value value{result, shaped->shape, {}};
   value.elements.reserve(shaped->elements.size());
   for (size_t i = 0; i < shaped->elements.size(); ++i)
-    value.elements.push_back(row(x.at(i), y.at(i), z.at(i)));
+    value.elements.push_back(power ? approximate_power(row, x.at(i))
+                                   : row(x.at(i), y.at(i), z.at(i)));
   return value;
 }
 
@@ -235,6 +248,7 @@ class ReferenceEvaluator {
         sizes_(sizes),
         relaxed_(leeway.relaxed),
         coarse_(leeway.coarse),
+        powers_(leeway.powers),
         by_nccl_(leeway.by_nccl) {
     result_ = {node.type.dtype, sizes(node.type.shape), {}};
     result_.elements.resize(static_cast<size_t>(checked_numel(result_.shape)));
@@ -246,7 +260,7 @@ class ReferenceEvaluator {
   }
 
   void operator()(const MapOp& op) {
-    result_ = evaluate_rows(op.op, operands_, node_.type.dtype, {relaxed_, coarse_});
+    result_ = evaluate_rows(op.op, operands_, node_.type.dtype, {relaxed_, coarse_, powers_});
   }
 
   void operator()(const GatherOp& op) {
@@ -592,7 +606,7 @@ class ReferenceEvaluator {
   const Node& node_;
   Operands operands_;
   const Sizes& sizes_;
-  bool relaxed_, coarse_, by_nccl_;
+  bool relaxed_, coarse_, powers_, by_nccl_;
   Value result_;
 };
 
@@ -649,8 +663,12 @@ std::vector<bool> relaxed_nodes(const Graph& graph, Precision precision) {
 
 Leeways leeways(const Graph& graph, Precision precision) {
   if (precision == Precision::Strict)
-    return {relaxed_nodes(graph, precision), std::vector<bool>(graph.size()), {}};
-  Leeways all{relaxed_nodes(graph, precision), coarse_nodes(graph), {}};
+    return {relaxed_nodes(graph, precision),
+            std::vector<bool>(graph.size()),
+            std::vector<bool>(graph.size()),
+            {}};
+  Leeways all{relaxed_nodes(graph, precision), coarse_nodes(graph), {}, {}};
+  all.powers = approximate_powers(graph);
   for (Interchange& form : find_interchanges(graph, precision))
     if (form.verdict == &interchanges::kInterchanged) all.interchanges.push_back(std::move(form));
   return all;
@@ -689,7 +707,7 @@ std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> i
     const bool written = id.index < graph.size();
     const bool by_nccl = written && !leeways.by_nccl.empty() && leeways.by_nccl[id.index];
     const Leeway leeway{!written || leeways.relaxed[id.index], written && leeways.coarse[id.index],
-                        by_nccl};
+                        written && leeways.powers[id.index], by_nccl};
     Value value = ReferenceEvaluator(node, operands, sizes, leeway).run();
     for (const NodeId other : alternatives.of(id)) {
       compute(other);

@@ -43,6 +43,7 @@ std::vector<bool> relaxed_nodes(const Graph& graph, Precision precision = Precis
 struct Leeways {
   std::vector<bool> relaxed;  ///< it may be rounded elsewhere (relaxed_nodes)
   std::vector<bool> coarse;   ///< its rows may be computed coarsely (coarse.h)
+  std::vector<bool> powers;   ///< so may its `exp`, by approximate powers of two
   std::vector<bool> by_nccl;  ///< NCCL makes it (see `reference`); empty if no node is so
   std::vector<Interchange> interchanges = {};  ///< of sums that may be made in this form, too
 };

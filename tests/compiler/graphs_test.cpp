@@ -380,5 +380,38 @@ TEST(Graphs, SumsOverWindowsReadThemInPlace) {
   }
 }
 
+// Integers of each row are compared with the number of the column, whatever lies beyond 32 bits.
+TEST(Graphs, IntegersAreComparedWithIndices) {
+  for (const DType dtype : {DType::I64, DType::I32}) {
+    const Shape rows({12}), all({12, 300});
+    Graph graph("compared");
+    const NodeId x = build::input(graph, "x", {dtype, rows});
+    const NodeId spread = build::broadcast(graph, x, all, {0});
+    const NodeId column = build::iota(graph, {dtype, all}, 1);
+    const NodeId later =
+        build::map(graph, ElementwiseOp::add, {column, build::scalar(graph, dtype, 7)});
+    std::vector<GraphOutput> outputs;
+    for (const ElementwiseOp op : {ElementwiseOp::eq, ElementwiseOp::ne, ElementwiseOp::lt,
+                                   ElementwiseOp::le, ElementwiseOp::gt, ElementwiseOp::ge}) {
+      const std::string name = "y" + std::to_string(outputs.size());
+      outputs.push_back({build::map(graph, op, {spread, column}), name, {}});
+      outputs.push_back({build::map(graph, op, {later, spread}), name + "_later", {}});
+    }
+    graph.set_outputs(std::move(outputs));
+    HostTensor values(dtype, {12});
+    const int64_t least = dtype == DType::I64 ? INT64_MIN : INT32_MIN;
+    const int64_t most = dtype == DType::I64 ? INT64_MAX : INT32_MAX;
+    const int64_t numbers[] = {least, least + 3, -1,       0,    5,         299,
+                               300,   306,       most - 3, most, INT32_MAX, INT32_MIN};
+    for (int64_t i = 0; i < 12; ++i) values.set_int(i, numbers[i]);
+    if (dtype == DType::I64) {
+      values.set_int(10, (int64_t{1} << 32) + 5);
+      values.set_int(11, -(int64_t{1} << 32));
+    }
+    for (const char* device : {"cpu", "sim:sm_80", "sim:sm_90"})
+      EXPECT_TRUE(testing::agrees(graph, std::vector{values}, Device(device)));
+  }
+}
+
 }  // namespace
 }  // namespace braze

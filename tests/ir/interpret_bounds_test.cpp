@@ -33,7 +33,8 @@ class Sloppy {
 
   std::vector<HostTensor> run(const Graph& graph, std::span<const HostTensor> inputs) {
     const Sizes sizes = check_inputs(graph, inputs);
-    const std::vector<bool> relaxed = relaxed_nodes(graph), coarse = coarse_nodes(graph);
+    const std::vector<bool> relaxed = relaxed_nodes(graph), coarse = coarse_nodes(graph),
+                            powers = approximate_powers(graph);
     const std::vector<uint32_t> uses = count_uses(graph);
     std::vector<HostTensor> values(graph.size());
     for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].index] = inputs[i];
@@ -44,7 +45,8 @@ class Sloppy {
       for (NodeId operand : node.operands) operands.push_back(&values[operand.index]);
       const MapOp* map = node.as<MapOp>();
       const bool is_coarse =
-          map && coarse[i] && node.type.dtype == DType::F32 && may_be_coarse(map->op);
+          map && node.type.dtype == DType::F32 &&
+          (coarse[i] ? may_be_coarse(map->op) : powers[i] && map->op == ElementwiseOp::exp);
       values[i] = evaluate_node(node, operands, sizes, relaxed[i] || is_coarse);
     }
     std::vector<HostTensor> outputs;
@@ -474,6 +476,47 @@ TEST(Bounds, CoarseBeforeRoundingsOnly) {
   EXPECT_FALSE(coarse_nodes(c.graph)[tail.index]);
   c.graph.set_outputs({{build::convert(c.graph, product, DType::F64), "wide", {}}});
   EXPECT_FALSE(coarse_nodes(c.graph)[tail.index]);
+}
+
+// exp may be an approximate power of two if outputs see it through roundings to 16 bits and through
+// the sum of a softmax, and if it depends on a reduction.
+TEST(Bounds, ApproximatePowersBeforeRoundingsOnly) {
+  const auto softmax = [](int64_t rows, int64_t columns, bool own_rows, bool of_sum) {
+    Case c;
+    const Shape shape({rows, columns});
+    std::vector<double> values;
+    for (int64_t i = 0; i < rows * columns; ++i) values.push_back(static_cast<double>(i % 37) - 20);
+    const NodeId x = c(DType::F32, {rows, columns}, values);
+    const NodeId greatest = build::reduce(c.graph, Monoid::Max, x, {1});
+    const NodeId spread = build::broadcast(c.graph, greatest, shape, {own_rows ? 0 : 1});
+    const NodeId power = c.map(ElementwiseOp::exp, {c.map(ElementwiseOp::sub, {x, spread})});
+    const NodeId sum = build::reduce(c.graph, Monoid::Sum, power, {1});
+    const NodeId narrow = build::convert(c.graph, power, DType::BF16);
+    if (of_sum)
+      c.graph.set_outputs({{narrow, "y", {}}, {sum, "sum", {}}});
+    else
+      c.graph.set_outputs({{narrow, "y", {}}});
+    return std::pair(std::move(c), power);
+  };
+  const auto may = [](const std::pair<Case, NodeId>& of) {
+    return static_cast<bool>(approximate_powers(of.first.graph)[of.second.index]);
+  };
+  EXPECT_TRUE(may(softmax(2, 80, true, false)));
+  EXPECT_TRUE(may(softmax(2, 80, true, true)));
+  EXPECT_FALSE(may(softmax(2, 60, true, true)));    // few terms
+  EXPECT_FALSE(may(softmax(80, 80, false, true)));  // the greatest of another row
+  EXPECT_TRUE(may(softmax(80, 80, false, false)));
+
+  auto [c, power] = softmax(2, 80, true, false);
+  EXPECT_GT(reference(c.graph, c.inputs)[0].bound[0],
+            reference(c.graph, c.inputs, Precision::Strict)[0].bound[0]);
+  const NodeId narrow = c.graph.outputs()[0].node;
+  c.graph.set_outputs({{narrow, "y", {}}, {power, "power", {}}});
+  EXPECT_FALSE(approximate_powers(c.graph)[power.index]);
+  // All machines give the same bits where nothing is reduced.
+  const NodeId plain = c.map(ElementwiseOp::exp, {c.graph.inputs()[0]});
+  c.graph.set_outputs({{build::convert(c.graph, plain, DType::BF16), "y", {}}});
+  EXPECT_FALSE(approximate_powers(c.graph)[plain.index]);
 }
 
 // A float may be rounded elsewhere if only sums see it; an integer, a bool and what decides them

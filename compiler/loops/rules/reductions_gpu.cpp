@@ -91,8 +91,9 @@ struct Row {
   int64_t each = 1;   // rows of a thread, which read the same elements
   int64_t outer = 1;  // threads along the outer of two axes that are walked
   int64_t outer_tile = 1;
-  bool resident = false;  // whether the row fits in registers
-  std::string lead;       // a tensor: turns begin at its memory lines
+  bool resident = false;                  // whether the row fits in registers
+  int64_t elements = kWalkElementsAgain;  // of a thread at each step, if the row is walked
+  std::string lead;                       // a tensor: turns begin at its memory lines
   int64_t lead_step = 1;
 };
 
@@ -304,6 +305,31 @@ void share_loads(const LoopTree& tree, const ReductionNest& nest, const WalkFact
   out.lead.clear();
 }
 
+// A row that is walked several times: all blocks of a cluster walk it together, because the fewer
+// bytes are read by all blocks until they are read again, the more of them are still in a cache. If
+// a block's part of a long row does not leave room for those of other blocks in the cache of a
+// multiprocessor, blocks are larger, and fewer. Math rows need small blocks, which compute at
+// different times, and few steps that follow a running value.
+void share_walk(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts,
+                const Target& target, Row& out) {
+  out.along = std::min(out.along, kWalkThreadsAgain);
+  if (target.cluster_blocks == 1) return;
+  while (2 * out.cluster <= target.cluster_blocks &&
+         2 * out.cluster * out.along * kWalkElementsAgain <= facts.length)
+    out.cluster *= 2;
+  const bool math = std::ranges::any_of(facts.tasks, [](const LoopTask* task) {
+    return std::ranges::any_of(task->body.steps, [](const LoopStep& s) {
+      return s.kind == LoopStep::Kind::Apply && !is_machine(s.op);
+    });
+  });
+  const int64_t part = bytes_read_again(tree, nest, facts.along) * facts.length / out.cluster;
+  const auto fits = [&] {
+    return part * (kMultiprocessorThreads / out.along) <= target.l1_bytes / 4 * 3;
+  };
+  while (!math && out.along < kMostThreads && !fits()) out.along *= 2;
+  if (math || out.along > kWalkThreadsAgain) out.elements *= 2;
+}
+
 Row choose_row(const Scheduled& scheduled, const ReductionNest& nest, const WalkFacts& facts,
                const Target& target) {
   Row out;
@@ -352,9 +378,9 @@ Row choose_row(const Scheduled& scheduled, const ReductionNest& nest, const Walk
   const bool again = single && facts.walks > 1;
   if (walks) {
     out.along = kWalkThreadsAgain;
-  } else if (!out.resident && again) {
-    // Several small blocks keep what one block cannot. A multiprocessor then loads for one block
-    // while it stores for another.
+  } else if (again && (!out.resident || (inputs == 1 && out.along == kMostThreads))) {
+    // Several small blocks keep what one block cannot, or only one that is alone on its
+    // multiprocessor. A multiprocessor then loads for one block while it stores for another.
     for (const int64_t threads : kClusterThreads) {
       const int64_t blocks = ceil_power_of_two(ceil_divide(length, threads * kept));
       if (blocks > target.cluster_blocks || (threads > kBlockThreads && computes)) continue;
@@ -363,7 +389,7 @@ Row choose_row(const Scheduled& scheduled, const ReductionNest& nest, const Walk
       out.resident = true;
       break;
     }
-    if (!out.resident) out.along = std::min(out.along, kWalkThreadsAgain);
+    if (!out.resident) share_walk(tree, nest, facts, target, out);
   }
   const int64_t aligned = out.vector, threads = out.along * out.cluster;
   const bool may_lead = single && out.along > kWarpThreads &&
@@ -372,9 +398,9 @@ Row choose_row(const Scheduled& scheduled, const ReductionNest& nest, const Walk
   const bool leads = out.vector > aligned;
   const int64_t unit = threads * out.vector;
   const int64_t covered = length + (leads ? out.vector - 1 : 0);
+  if (!again) out.elements = kWalkElements;
   out.tile = out.resident ? ceil_divide(covered, unit) * unit
-                          : out.along * std::max({again ? kWalkElementsAgain : kWalkElements,
-                                                  out.vector, walks ? few : 0});
+                          : threads * std::max({out.elements, out.vector, walks ? few : 0});
   if (!single) deal_outer_axis(tree, nest, facts, target, out);
   if (!leads && !nest.lines.empty() && out.outer == 1) share_block(tree, nest, facts, target, out);
   if (out.rows == 1 && may_lead) choose_lead(tree, facts, axis, out);
