@@ -2,7 +2,7 @@
 """Plants faults into a copy of Braze, one at a time, and notes which suite catches each.
 
 Usage: tools/faults.py [--check] [--only NAME,...] [--limit SECONDS] [--jobs N] [--results FILE]
-                       [--tree FOLDER]
+                       [--tree FOLDER] [--files REGEX] [--targets NAME,...]
 
 tests/faults/list.txt holds the faults. All of them are built into one copy of the tree: every listed
 place becomes a choice between what stands there and what the fault puts in its place, and the
@@ -18,6 +18,9 @@ time that they take without faults.
   --build     only build the copy
   --built     the copy is built already, perhaps on another machine
   --only      these faults, a comma between two
+  --files     only faults of files whose paths begin as this regular expression says; the others are not
+              planted either, so that fewer files are built anew
+  --targets   build only these targets of CMake, a comma between two, and meet the suites that they have
   --limit     processor seconds of the suites that one fault meets, and of the longest of them
               (default 300)
   --suites    only suites whose names begin as this regular expression says
@@ -158,8 +161,8 @@ def write_changed(path, text):
     path.write_text(text)
 
 
-def build(faults, copy):
-    """Brings the copy up to date and builds it. Files without faults keep their times."""
+def build(faults, copy, targets):
+    """Brings the copy up to date and builds it, or these targets. Files without faults keep their times."""
     planted = planted_files(faults)
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
                             cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -183,7 +186,9 @@ def build(faults, copy):
     log = copy / "build/faults.log"
     print(f"building; log: {log}", flush=True)
     with log.open("w") as out:
-        for command in (["cmake", "--preset", "dev"], ["cmake", "--build", "--preset", "dev", "--", "-k", "0"]):
+        wanted = ["--target", *targets] if targets else []
+        for command in (["cmake", "--preset", "dev"],
+                        ["cmake", "--build", "--preset", "dev", *wanted, "--", "-k", "0"]):
             if subprocess.run(command, cwd=copy, stdout=out, stderr=subprocess.STDOUT).returncode != 0:
                 sys.exit(f"the copy with the faults does not build; see {log}")
 
@@ -326,6 +331,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--results", type=Path)
     parser.add_argument("--tree", type=Path, default=ROOT / "build/faults")
+    parser.add_argument("--files", default="")
+    parser.add_argument("--targets", default="")
     options = parser.parse_args()
     faults = read_list()
     planted_files(faults)
@@ -334,14 +341,15 @@ def main():
         return
     lines = read_page(options.results)
     named = set(filter(None, options.only.split(",")))
-    chosen = [f for f in faults if (f.name in named if named else f.name not in lines)]
+    planted = [f for f in faults if re.match(options.files, f.file)]
+    chosen = [f for f in planted if (f.name in named if named else f.name not in lines)]
     # One of each file, then the second ones: a run that is broken off has seen something of all.
     chosen.sort(key=lambda fault: [f.name for f in faults if f.file == fault.file].index(fault.name))
-    unknown = named - {f.name for f in faults}
+    unknown = named - {f.name for f in planted}
     if unknown:
-        sys.exit(f"there is no fault {', '.join(sorted(unknown))}")
+        sys.exit(f"there is no fault {', '.join(sorted(unknown))}" + (" in these files" if options.files else ""))
     if not options.built:
-        build(faults, options.tree)
+        build(planted, options.tree, list(filter(None, options.targets.split(","))))
     if options.build:
         return
     all_suites = suites(options.tree, options.suites, options.limit, options.jobs)
