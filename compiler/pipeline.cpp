@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <unordered_map>
+#include <variant>
 
 #include "braze/compile.h"
 #include "braze/error.h"
@@ -17,6 +18,8 @@
 #include "compiler/kernel_codes.h"
 #include "compiler/loops/alike.h"
 #include "compiler/loops/build.h"
+#include "compiler/loops/cost.h"
+#include "compiler/loops/lists.h"
 #include "compiler/loops/text.h"
 #include "compiler/loops/tile_loops.h"
 #include "compiler/lowering/lower.h"
@@ -328,43 +331,6 @@ struct Launches {
   std::vector<std::string> codes;  // by launch: equal texts share code; empty: a collective
 };
 
-// Decides what is launched together, and gives equal kernels the text of one of them.
-Launches launches_of(const LoopForms& forms, std::vector<CompiledFusion>& compiled,
-                     std::vector<KernelKey> keys, const Updates& updates, const Target& target,
-                     const CompileOptions& options) {
-  std::vector<std::string> texts;
-  for (size_t i = 0; i < compiled.size(); ++i) {
-    const bool is_kernel = !keys[i].text.empty();
-    texts.push_back(!options.fuse ? ""
-                    : is_kernel   ? keys[i].text
-                                : collective_key(forms.graph(), compiled[i].fusion.nodes.front()));
-  }
-  Launches out{launch_order(forms, compiled, texts, updates, target), {}};
-  std::unordered_map<std::string_view, size_t> first;  // by the text of a key: its first fusion
-  for (const std::vector<size_t>& members : out.members) {
-    for (const size_t k : members) {
-      // The simulator's reports name values, so there only members of a launch share a kernel.
-      const size_t equal =
-          target.simulated ? members.front() : first.emplace(keys[k].text, k).first->second;
-      if (equal != k && !keys[k].text.empty())
-        take_kernel(compiled[k], keys[k], compiled[equal], keys[equal]);
-    }
-  }
-  for (const std::vector<size_t>& members : out.members) {
-    const std::string& key = keys[members.front()].text;
-    const std::string& code = target.simulated ? compiled[members.front()].name : key;
-    out.codes.push_back(key.empty() ? "" : fmt::format("{}members {}", code, members.size()));
-  }
-  parallel_for(out.members.size(), [&](size_t n) {
-    const std::vector<size_t>& members = out.members[n];
-    if (members.size() == 1 || out.codes[n].empty()) return;
-    Kernel& kernel = compiled[members.front()].kernel;
-    kernel = joined(std::move(kernel), members.size());
-    check_after(kernel, "joining");
-  });
-  return out;
-}
-
 // The number of elements that all statements make, those of a loop in each copy of its body. The
 // size of the code grows with it.
 int64_t count_elements(const Kernel& kernel, const Region& region) {
@@ -523,6 +489,155 @@ TreeTiling tiled_kernel(const TilingRequest& request, LoopTree first, const Comp
   return std::move(tiling);
 }
 
+// What decides whether kernels that differ in their sizes become one launch.
+struct ListForms {
+  std::vector<std::optional<LoopTree>> forms;  // by fusion; none: it is no member of a list
+  std::vector<std::string> keys;               // by fusion: equal for members of one list
+};
+
+// The steps for a list may make a member slower by this factor, by its estimate.
+constexpr double kSlowerInList = 1.1;
+
+// The kernel of a list, or the reason why there is none.
+std::variant<Kernel, Refusal> list_kernel(const std::vector<size_t>& members,
+                                          const std::vector<CompiledFusion>& compiled,
+                                          const ListForms& lists,
+                                          const std::vector<bool>& unwritten, const Target& target,
+                                          PhaseViewers& viewers) {
+  std::vector<const LoopTree*> forms;
+  double seconds = 0;
+  for (const size_t k : members) {
+    forms.push_back(&*lists.forms[k]);
+    seconds += compiled[k].seconds;
+  }
+  auto joint = list_tree(forms);
+  if (auto* refusal = std::get_if<Refusal>(&joint)) return std::move(*refusal);
+  auto& [tree, sizes] = std::get<ListTree>(joint);
+  tree.name = fmt::format("{}_x{}", compiled[members.front()].kernel.name, members.size());
+  auto made = tile_loops(std::move(tree), target);
+  if (auto* refusal = std::get_if<Refusal>(&made)) return std::move(*refusal);
+  auto& tiling = std::get<TreeTiling>(made);
+  const auto longest =
+      std::ranges::max_element(members, {}, [&](size_t k) { return compiled[k].seconds; });
+  const double alone = compiled[*longest].seconds;
+  const double listed =
+      cost_of(with_sizes(tiling.tree, sizes[static_cast<size_t>(longest - members.begin())]),
+              target)
+          .seconds;
+  if (alone > 0 && listed > kSlowerInList * alone)
+    return Refusal{
+        &codes::kUnlike,
+        fmt::format("with steps for all sizes, @{} would take {:.1f} us instead of {:.1f}",
+                    compiled[*longest].name, 1e6 * listed, 1e6 * alone),
+        ""};
+  viewers.show("loops", tiling.tree, tiling.tree.name);
+  const bool overlaps = should_overlap(tiling.tiled.program, tiling.tree, seconds, target);
+  if (overlaps) await_predecessors(tiling.tiled.program);
+  check_after(tiling.tiled.program, "tiling");
+  std::vector<bool> early;
+  for (size_t t = 0; t < tiling.tree.tensors.size(); ++t)
+    early.push_back(overlaps && std::ranges::all_of(forms, [&](const LoopTree* form) {
+                      return unwritten[form->tensors[t].node.index];
+                    }));
+  Kernel kernel = lower_shown(tiling.tiled.program, target, viewers, overlaps ? &early : nullptr);
+  kernel.members = static_cast<int64_t>(members.size());
+  kernel.member_sizes = std::move(sizes);
+  if (kernel.resident || parameter_bytes(kernel, kernel.members) > kMostParameterBytes)
+    return Refusal{&codes::kUnlike, "a launch cannot pass the memory of all members", ""};
+  check_after(kernel, "joining");
+  return kernel;
+}
+
+// Replaces launches whose members differ in their sizes by launches of one kernel for all of them.
+// Where there is no such kernel, equal kernels are launched together.
+void join_lists(Launches& launches, std::vector<CompiledFusion>& compiled,
+                const std::vector<KernelKey>& keys, const ListForms& lists,
+                const std::vector<bool>& unwritten, const Target& target, PhaseViewers& viewers) {
+  const auto differ = [&](const std::vector<size_t>& members) {
+    return std::ranges::any_of(
+        members, [&](size_t k) { return keys[k].text != keys[members.front()].text; });
+  };
+  const unsigned threads = viewers.any() ? 1 : count_cores();
+  std::vector<std::vector<std::vector<size_t>>> parts(launches.members.size());
+  std::vector<std::string> codes(parts.size());
+  parallel_for(parts.size(), threads, [&](size_t n) {
+    const std::vector<size_t>& members = launches.members[n];
+    if (!differ(members)) {
+      parts[n] = {members};
+      return;
+    }
+    auto made = list_kernel(members, compiled, lists, unwritten, target, viewers);
+    if (auto* kernel = std::get_if<Kernel>(&made)) {
+      codes[n] = "list " + kernel->name;
+      parts[n] = {members};
+      for (const size_t k : members) {
+        compiled[k].parameters.clear();
+        for (const LoopTensor& tensor : lists.forms[k]->tensors)
+          compiled[k].parameters.push_back(tensor.node);
+      }
+      compiled[members.front()].kernel = std::move(*kernel);
+      return;
+    }
+    const Refusal& refusal = std::get<Refusal>(made);
+    viewers.show({"refusal", compiled[members.front()].name,
+                  [&] { return fmt::format("list: {}: {}\n", refusal.code->name, refusal.why); }});
+    std::map<std::string_view, std::vector<size_t>> equal;
+    for (const size_t k : members) equal[keys[k].text].push_back(k);
+    for (auto& [key, same] : equal) parts[n].push_back(std::move(same));
+    std::ranges::sort(parts[n]);
+  });
+  Launches out;
+  for (size_t n = 0; n < parts.size(); ++n)
+    for (std::vector<size_t>& members : parts[n]) {
+      out.members.push_back(std::move(members));
+      out.codes.push_back(codes[n]);
+    }
+  launches = std::move(out);
+}
+
+// Decides what is launched together, and gives equal kernels the text of one of them.
+Launches launches_of(const LoopForms& forms, std::vector<CompiledFusion>& compiled,
+                     std::vector<KernelKey> keys, const ListForms& lists,
+                     const std::vector<bool>& unwritten, const Updates& updates,
+                     const Target& target, const CompileOptions& options, PhaseViewers& viewers) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < compiled.size(); ++i) {
+    const bool is_kernel = !keys[i].text.empty();
+    texts.push_back(!options.fuse ? ""
+                    : is_kernel   ? keys[i].text
+                                : collective_key(forms.graph(), compiled[i].fusion.nodes.front()));
+  }
+  Launches out{launch_order(forms, compiled, texts, lists.keys, updates, target), {}};
+  join_lists(out, compiled, keys, lists, unwritten, target, viewers);
+  std::unordered_map<std::string_view, size_t> first;  // by the text of a key: its first fusion
+  for (size_t n = 0; n < out.members.size(); ++n) {
+    const std::vector<size_t>& members = out.members[n];
+    if (!out.codes[n].empty()) continue;  // a list
+    for (const size_t k : members) {
+      // The simulator's reports name values, so there only members of a launch share a kernel.
+      const size_t equal =
+          target.simulated ? members.front() : first.emplace(keys[k].text, k).first->second;
+      if (equal != k && !keys[k].text.empty())
+        take_kernel(compiled[k], keys[k], compiled[equal], keys[equal]);
+    }
+  }
+  for (size_t n = 0; n < out.members.size(); ++n) {
+    const std::vector<size_t>& members = out.members[n];
+    const std::string& key = keys[members.front()].text;
+    if (!out.codes[n].empty() || key.empty()) continue;
+    const std::string& code = target.simulated ? compiled[members.front()].name : key;
+    out.codes[n] = fmt::format("{}members {}", code, members.size());
+  }
+  parallel_for(out.members.size(), [&](size_t n) {
+    const std::vector<size_t>& members = out.members[n];
+    Kernel& kernel = compiled[members.front()].kernel;
+    if (members.size() == 1 || out.codes[n].empty() || !kernel.member_sizes.empty()) return;
+    kernel = joined(std::move(kernel), members.size());
+    check_after(kernel, "joining");
+  });
+  return out;
+}
+
 // A kernel before it is scheduled.
 struct Unscheduled {
   LoopTree tree;
@@ -575,6 +690,39 @@ void restore_types(Program& program, const Graph& graph) {
     if (slot.kind == Slot::Kind::Input) slot.type = program.inputs[slot.index].type;
     if (slot.kind == Slot::Kind::Output) slot.type = program.outputs[slot.index].type;
   }
+}
+
+// The forms of kernels that may become one launch although they differ in their sizes: on a GPU,
+// where nobody gave a schedule for them. `like` says of each kernel whose first tree its own is
+// like.
+ListForms list_forms(const std::vector<Unscheduled>& first, const std::vector<size_t>& kernels,
+                     const std::vector<CompiledFusion>& compiled, const Target& target,
+                     const CompileOptions& options) {
+  ListForms out{std::vector<std::optional<LoopTree>>(compiled.size()),
+                std::vector<std::string>(compiled.size())};
+  if (target.kind != TargetKind::Gpu || !options.fuse || kernels.size() < 2) return out;
+  const auto each = [&](bool alike, const auto& visit) {
+    parallel_for(kernels.size(), [&](size_t n) {
+      if ((first[n].like != n) == alike && !given_schedule(options, compiled[kernels[n]].name))
+        visit(n);
+    });
+  };
+  each(false, [&](size_t n) {
+    LoopTree form = list_form(first[n].tree);
+    auto key = list_key(form);
+    if (std::holds_alternative<Refusal>(key)) return;
+    out.keys[kernels[n]] = std::get<std::string>(std::move(key));
+    out.forms[kernels[n]] = std::move(form);
+  });
+  each(true, [&](size_t n) {
+    const size_t like = kernels[first[n].like];
+    if (!out.forms[like]) return;
+    out.keys[kernels[n]] = out.keys[like];
+    LoopTree& form = out.forms[kernels[n]].emplace(*out.forms[like]);
+    for (size_t t = 0; t < form.tensors.size(); ++t)
+      form.tensors[t].node = first[n].tree.tensors[t].node;
+  });
+  return out;
 }
 
 // The locations in `source` are numbers of nodes; `locations` are the true ones. `apart` receives
@@ -654,7 +802,9 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
     keys[kernels[n]] = keys[kernels[like]];
   });
   const Launches launches = in_span("pass", "order", {}, [&] {
-    return launches_of(forms, compiled, std::move(keys), updates, target, options);
+    const ListForms lists = list_forms(first, kernels, compiled, target, options);
+    return launches_of(forms, compiled, std::move(keys), lists, unwritten, updates, target, options,
+                       viewers);
   });
   for (size_t n = 0; n < launches.members.size(); ++n) {
     const Kernel& kernel = compiled[launches.members[n].front()].kernel;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "ir/code/code.h"
 #include "ir/program/program.h"
@@ -72,6 +73,11 @@ std::string gpu_machine_text(const Artifact& artifact);
 
 /// The name of the function of a phase on a GPU.
 std::string gpu_entry_name(const Kernel& kernel, size_t phase);
+
+/// For a kernel whose members have sizes of their own: the number of the first block of each
+/// member. The list is as long as the next power of two, so that it can be searched by halves; no
+/// block reaches the numbers that fill it.
+std::vector<uint32_t> first_blocks(const Kernel& kernel, const Phase& phase);
 
 /// The optimized LLVM IR of `kernel`, for people.
 std::string llvm_text(const Kernel& kernel, const Target& target);

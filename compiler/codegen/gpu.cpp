@@ -1,9 +1,11 @@
 // gpu.cpp — makes an Artifact for a GPU from Kernel IR: a code generator, then an assembler.
 #include <algorithm>
+#include <bit>
 
 #include "braze/trace.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/ptx_assembler.h"
+#include "ir/kernel/gpu_rules.h"
 #include "ir/support/clocks.h"
 #include "ir/support/text.h"
 
@@ -45,6 +47,15 @@ std::string gpu_entry_name(const Kernel& kernel, size_t phase) {
   // either.
   std::replace(name.begin(), name.end(), '.', '_');
   return name;
+}
+
+std::vector<uint32_t> first_blocks(const Kernel& kernel, const Phase& phase) {
+  std::vector<uint32_t> out;
+  for (const int64_t instance : first_instances(kernel, phase))
+    out.push_back(static_cast<uint32_t>(instance * phase.cluster_size));
+  out.back() = INT32_MAX;
+  out.resize(std::bit_ceil(kernel.member_sizes.size()), INT32_MAX);
+  return out;
 }
 
 namespace {

@@ -41,6 +41,9 @@ constexpr size_t kMostOfCascade = 16;
 // could still read together with other readers. A value that is stored between two kernels
 // disappears only if these two become one.
 constexpr double kSiblingsFirst = 1, kSiblingsLater = 0.25;
+// Equal siblings are one launch as they are. As one kernel for a GPU they must save this share of a
+// launch, because then others that are equal up to their sizes are launched without them.
+constexpr double kLeastOfSiblings = 0.1;
 // Two kernels are tried together with at most this many kernels between them.
 constexpr size_t kMostBetween = 4;
 // Pairs whose prices are found together: enough for many cores, few enough to be kept meanwhile.
@@ -580,7 +583,8 @@ class Search {
       most_instances = std::max(most_instances, kernel.cost.instances);
     }
     // Equal kernels that do not wait for each other are one launch as they are.
-    if (are_equal_siblings(kernels))
+    const bool equal_siblings = are_equal_siblings(kernels);
+    if (equal_siblings)
       for (const size_t k : kernels.subspan(1)) apart.seconds -= kernels_[k].cost.start_seconds;
     std::string detail;
     set_price(merged, proposed.price, &detail);
@@ -591,7 +595,9 @@ class Search {
           fmt::format("saves {:.3g} us, waits {:.3g} us", saving * 1e6, target_.link_seconds * 1e6);
       return {{}, &reasons::kDelaysCollective, detail, 0};
     }
-    if (saving > 0 || !options_.by_cost) return {std::move(merged), nullptr, {}, saving};
+    const bool in_lists = equal_siblings && target_.kind == TargetKind::Gpu;
+    const double least = in_lists ? kLeastOfSiblings * target_.launch_seconds : 0;
+    if (saving > least || !options_.by_cost) return {std::move(merged), nullptr, {}, saving};
     detail = fmt::format("apart {:.3g} us, fused {:.3g} us", apart.seconds * 1e6,
                          merged.cost.seconds * 1e6);
     const bool starved = merged.cost.instances < std::min<double>(target_.cores, most_instances);

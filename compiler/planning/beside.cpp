@@ -97,7 +97,7 @@ class Beside {
                           {.threads = phase.block, .shared_bytes = phase.shared_bytes}),
           1));
       const double blocks = most(launch.instances[i]) * static_cast<double>(phase.cluster) *
-                            static_cast<double>(launch.member_count());
+                            static_cast<double>(launch.grid_rows());
       const auto rounds = [&](int64_t cores) {
         return std::ceil(blocks / (at_once * static_cast<double>(std::max<int64_t>(cores, 1))));
       };

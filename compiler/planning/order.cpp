@@ -60,11 +60,13 @@ bool leaves_room(const Kernel& kernel, const Target& target) {
 class Order {
  public:
   Order(const LoopForms& forms, const std::vector<CompiledFusion>& fusions,
-        const std::vector<std::string>& keys, const Updates& updates, const Target& target)
+        const std::vector<std::string>& keys, const std::vector<std::string>& list_keys,
+        const Updates& updates, const Target& target)
       : forms_(forms),
         graph_(forms.graph()),
         fusions_(fusions),
         keys_(keys),
+        list_keys_(list_keys),
         target_(target),
         needs_(fusions.size()),
         users_(fusions.size()),
@@ -90,12 +92,12 @@ class Order {
     const double bytes = peak();
     most_bytes_ = bytes + std::max(bytes * kMoreMemory, static_cast<double>(target_.l1_bytes));
     note_last(order);
-    join_equal(order, false);
+    join_kernels(order, false);
     put_last(order);
     follow_operands(order);
     fill_buckets(order);
     note_begins(order);
-    join_equal(order, true);
+    join_kernels(order, true);
     update_in_turn(order);
     start_early();
     std::vector<std::vector<size_t>> launches(order.size());
@@ -165,41 +167,59 @@ class Order {
                     std::max(bytes / target_.memory_bytes_per_second, target_.launch_seconds));
   }
 
-  // Joins kernels: those that come behind the collectives, or all others.
-  void join_equal(const std::vector<size_t>& order, bool last) {
-    std::map<std::string_view, std::vector<size_t>> equal;
-    std::vector<std::string_view> keys;
-    for (const size_t k : order) {
-      if (keys_[k].empty() || collective(k) || last_[k] != last || !is_worth_joining(k)) continue;
-      std::vector<size_t>& list = equal[keys_[k]];
-      if (list.empty()) keys.emplace_back(keys_[k]);
-      list.push_back(k);
-    }
-    for (const std::string_view key : keys) join_all(std::move(equal[key]));
+  // Joins kernels, those that come behind the collectives or all others: first equal ones, and then
+  // the launches of kernels that differ in their sizes.
+  void join_kernels(const std::vector<size_t>& order, bool last) {
+    join_by(keys_, order, last);
+    join_by(list_keys_, order, last);
   }
 
-  // Joins equal kernels, which are given in the order in which they run.
-  void join_all(std::vector<size_t> kernels) {
-    while (kernels.size() > 1) {
-      std::vector<size_t> members{kernels.front()}, others;
+  void join_by(const std::vector<std::string>& keys, const std::vector<size_t>& order, bool last) {
+    std::map<size_t, std::vector<size_t>> launches;
+    for (const size_t k : order)
+      if (!keys[k].empty() && !collective(k) && last_[k] == last) launches[place_[k]].push_back(k);
+    std::erase_if(launches, [&](const auto& launch) {
+      return !std::ranges::all_of(launch.second, [&](size_t k) { return is_worth_joining(k); });
+    });
+    std::map<std::string_view, std::vector<std::vector<size_t>>> alike;
+    std::vector<std::string_view> met;
+    for (auto& [place, members] : launches) {
+      auto& list = alike[keys[members.front()]];
+      if (list.empty()) met.emplace_back(keys[members.front()]);
+      list.push_back(std::move(members));
+    }
+    for (const std::string_view key : met) join_all(std::move(alike[key]));
+  }
+
+  // Joins launches of alike kernels, which are given in the order in which they run.
+  void join_all(std::vector<std::vector<size_t>> launches) {
+    while (launches.size() > 1) {
+      std::vector<std::vector<size_t>> taken{launches.front()}, others;
+      std::vector<size_t> members = launches.front();
       int refusals = 0;
-      for (size_t i = 1; i < kernels.size(); ++i) {
-        members.push_back(kernels[i]);
+      for (size_t i = 1; i < launches.size(); ++i) {
+        const size_t before = members.size();
+        members.insert(members.end(), launches[i].begin(), launches[i].end());
         if (refusals < kMostRefusals && has_room(members) && common_place(members) &&
-            !delays_collectives(members) && !waits_for_collectives(members))
+            !delays_collectives(members) && !waits_for_collectives(members)) {
+          taken.push_back(std::move(launches[i]));
           continue;
-        members.pop_back();
-        others.push_back(kernels[i]);
+        }
+        members.resize(before);
+        others.push_back(std::move(launches[i]));
         ++refusals;
       }
       // Fewer members keep less memory alive.
-      while (members.size() > 1 && !join(members)) {
-        const auto half = members.begin() + static_cast<ptrdiff_t>((members.size() + 1) / 2);
-        others.insert(others.end(), half, members.end());
-        members.erase(half, members.end());
-        std::ranges::sort(others, {}, [&](size_t k) { return place_[k]; });
+      while (taken.size() > 1 && !join(members)) {
+        const auto half = taken.begin() + static_cast<ptrdiff_t>((taken.size() + 1) / 2);
+        others.insert(others.end(), half, taken.end());
+        taken.erase(half, taken.end());
+        members.clear();
+        for (const auto& launch : taken)
+          members.insert(members.end(), launch.begin(), launch.end());
+        std::ranges::sort(others, {}, [&](const auto& launch) { return place_[launch.front()]; });
       }
-      kernels = std::move(others);
+      launches = std::move(others);
     }
   }
 
@@ -582,7 +602,7 @@ class Order {
   const LoopForms& forms_;
   const Graph& graph_;
   const std::vector<CompiledFusion>& fusions_;
-  const std::vector<std::string>& keys_;
+  const std::vector<std::string>&keys_, &list_keys_;
   const Target& target_;
   std::vector<std::vector<size_t>> needs_, users_;  // of a fusion
   std::vector<size_t> place_;  // of a fusion; the members of a launch have the same place
@@ -603,8 +623,9 @@ class Order {
 std::vector<std::vector<size_t>> launch_order(const LoopForms& forms,
                                               const std::vector<CompiledFusion>& fusions,
                                               const std::vector<std::string>& keys,
+                                              const std::vector<std::string>& list_keys,
                                               const Updates& updates, const Target& target) {
-  return Order(forms, fusions, keys, updates, target).run();
+  return Order(forms, fusions, keys, list_keys, updates, target).run();
 }
 
 std::string collective_key(const Graph& graph, NodeId node) {

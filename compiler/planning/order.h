@@ -1,9 +1,10 @@
-// order.h — decides in which order the launches run, and which equal kernels become one launch.
+// order.h — decides in which order the launches run, and which kernels become one launch.
 //
 // Many kernels of a program are equal except for names and the memory that they use: projections of
 // one value, updates of many tensors. Each of them may be too small for the machine. Those that do
 // not depend on each other become members of one launch, which runs one kernel for several sets of
-// memories (languages.md, section 4.1: `members`). No bit of a result depends on it.
+// memories (languages.md, section 4.1: `members`). No bit of a result depends on it. Then launches
+// of kernels that are equal up to their sizes (compiler/loops/lists.h) are joined in the same way.
 //
 // All_reduces of one kind become members of one launch too, because each of them has a latency
 // besides the time that its bytes take. The planner places their operands one behind another, so
@@ -21,11 +22,13 @@ namespace braze {
 
 /// The fusions of each launch, in an order in which the launches can run. All fusions of a launch
 /// have equal keys: either their kernels are equal except for names, or they are collectives that
-/// differ only in size (collective_key). A fusion whose key is empty is alone. `fusions` must be in
-/// an order in which they can run.
+/// differ only in size (collective_key). Or they have equal `list_keys`, which says that their
+/// kernels may differ in sizes too. A fusion is alone if both are empty. `fusions` must be in an
+/// order in which they can run.
 std::vector<std::vector<size_t>> launch_order(const LoopForms& forms,
                                               const std::vector<CompiledFusion>& fusions,
                                               const std::vector<std::string>& keys,
+                                              const std::vector<std::string>& list_keys,
                                               const Updates& updates, const Target& target);
 
 /// Collectives with the same key can become one launch. The key is empty for other nodes.

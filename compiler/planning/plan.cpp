@@ -4,6 +4,8 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <string>
+#include <unordered_map>
 
 #include "compiler/loops/steps/factors.h"
 #include "compiler/planning/beside.h"
@@ -28,17 +30,27 @@ std::string label_of(const Graph& graph, NodeId node) {
   return fmt::format("{}.{}", op_name(graph[node].op), node.index);
 }
 
+// The expressions with the sizes of a member.
+std::vector<Expr> of_member_sizes(std::vector<Expr> all, const Kernel& kernel, size_t member) {
+  if (kernel.member_sizes.empty()) return all;
+  std::unordered_map<std::string, Expr> sizes;
+  for (size_t i = 0; i < kernel.symbols.size(); ++i)
+    sizes.emplace(kernel.symbols[i].symbol_name(), kernel.member_sizes[member][i]);
+  for (Expr& e : all) e = e.substitute(sizes);
+  return all;
+}
+
 bool is_never_empty(const Expr& instances) { return proves_at_most(1, instances); }
 
 // Fills in the facts of a launch that the kernel itself states. The launch already has its buffers.
 // `follows` says whether the work before it is certainly a kernel of the same program.
 void describe_launch(Launch& launch, const Kernel& kernel, bool follows) {
   follows = follows && launch.zeroed.empty();
-  launch.scalars = kernel.symbols;
+  const auto symbols = kernel.passed_symbols();
+  launch.scalars.assign(symbols.begin(), symbols.end());
+  launch.unlike = !kernel.member_sizes.empty();
   for (const Phase& phase : kernel.phases) {
-    Expr count = 1;
-    for (const GridAxis& axis : phase.grid) count *= axis.extent;
-    launch.instances.push_back(count);
+    launch.instances.push_back(count_instances(kernel, phase));
     launch.scratch_bytes = std::max(launch.scratch_bytes, phase.scratch_bytes);
     if (phase.block > 0)
       launch.gpu.push_back({.block = phase.block,
@@ -52,8 +64,9 @@ void describe_launch(Launch& launch, const Kernel& kernel, bool follows) {
   const uint32_t of_member = static_cast<uint32_t>(launch.buffers.size()) / members;
   for (uint32_t member = 0; member < members; ++member)
     for (const TensorMap& map : kernel.tensor_maps)
-      launch.tensor_maps.push_back({member * of_member + map.memory.index, map.dtype, map.extents,
-                                    map.box, static_cast<int>(map.swizzle)});
+      launch.tensor_maps.push_back({member * of_member + map.memory.index, map.dtype,
+                                    of_member_sizes(map.extents, kernel, member), map.box,
+                                    static_cast<int>(map.swizzle)});
   launch.name = kernel.name;
   launch.schedule = kernel.schedule;
 }
@@ -208,9 +221,9 @@ class Planner {
     if (const auto* op = graph_[first].as<CustomCallOp>()) return add_custom_call(first, *op);
     Launch launch;
     launch.artifact = artifact_of(compiled.code);
-    for (const size_t k : members) {
-      if (members.size() > 1) launch.members.push_back(fusions_[k].name);
-      add_buffers(fusions_[k], compiled.kernel, launch);
+    for (size_t m = 0; m < members.size(); ++m) {
+      if (members.size() > 1) launch.members.push_back(fusions_[members[m]].name);
+      add_buffers(fusions_[members[m]], compiled.kernel, m, launch);
     }
     describe_launch(launch, compiled.kernel, ends_in_kernel());
     std::set<uint32_t> read;
@@ -224,15 +237,17 @@ class Planner {
     return is_never_empty(program_.launches.back().instances.back());
   }
 
-  void add_buffers(const CompiledFusion& fusion, const Kernel& kernel, Launch& launch) {
+  void add_buffers(const CompiledFusion& fusion, const Kernel& kernel, size_t member,
+                   Launch& launch) {
     for (NodeId node : fusion.parameters) launch.buffers.push_back(slot_of(node));
     for (const Memory& memory : kernel.memories) {
       if (memory.space != MemorySpace::Workspace) continue;
-      const uint32_t slot = add_slot({Slot::Kind::Temporary,
-                                      0,
-                                      {memory.dtype, Shape(memory.shape)},
-                                      0,
-                                      fusion.name + "." + memory.name});
+      const uint32_t slot =
+          add_slot({Slot::Kind::Temporary,
+                    0,
+                    {memory.dtype, Shape(of_member_sizes(memory.shape, kernel, member))},
+                    0,
+                    fusion.name + "." + memory.name});
       if (memory.zeroed) launch.zeroed.push_back(slot);
       launch.buffers.push_back(slot);
     }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -476,6 +477,9 @@ struct KernelCode {
   /// Kernel IR: the sets of memories for each of which a launch runs the whole kernel. No set
   /// depends on another one.
   int64_t members = 1;
+  /// The values of `symbols` for each member, if members differ in their sizes. Empty: the launch
+  /// passes the symbols, which are the same for all members.
+  std::vector<std::vector<int64_t>> member_sizes;
   // Tile IR for a GPU: sections 7 and 7.5.
   bool pipelined = false;
   int64_t warps = 0;      ///< of a block; 0: not given
@@ -484,6 +488,11 @@ struct KernelCode {
   std::vector<NamedLayout> layouts;  ///< of the program's tiles
   std::vector<Channel> channels;
   std::vector<TurnToken> tokens;
+
+  /// The symbols that are parameters of a launch.
+  std::span<const Expr> passed_symbols() const {
+    return member_sizes.empty() ? std::span<const Expr>(symbols) : std::span<const Expr>();
+  }
 
   const Value& operator[](ValueId id) const { return values[id.index]; }
   const Memory& operator[](MemoryId id) const { return memories[id.index]; }

@@ -10,16 +10,18 @@ CodeInterpreter::~CodeInterpreter() = default;
 
 std::vector<Diagnostic> CodeInterpreter::run(std::span<const std::span<std::byte>> memories,
                                              std::span<const int64_t> scalars) {
-  return run_members(engine_->code(), memories,
-                     [&](const auto& of_member) { return engine_->run(of_member, scalars); });
+  return run_members(engine_->code(), memories, scalars,
+                     [&](const auto& own, const auto& words) { return engine_->run(own, words); });
 }
 
 std::vector<Diagnostic> run_members(
     const KernelCode& code, std::span<const std::span<std::byte>> memories,
-    const std::function<std::vector<Diagnostic>(std::span<const std::span<std::byte>>)>& run) {
+    std::span<const int64_t> scalars,
+    const std::function<std::vector<Diagnostic>(std::span<const std::span<std::byte>>,
+                                                std::span<const int64_t>)>& run) {
   const auto members = static_cast<size_t>(code.members);
   const size_t count = memories.size() / members;
-  if (members == 1) return run(memories);
+  if (members == 1) return run(memories, scalars);
   const auto bad = [&](const std::string& what) {
     return std::vector{
         Diagnostic{&codes::kBadLaunch, {}, {}, fmt::format("kernel @{}: {}", code.name, what)}};
@@ -46,7 +48,10 @@ std::vector<Diagnostic> run_members(
   }
   std::vector<Diagnostic> findings;
   for (size_t m = 0; m < members && findings.empty(); ++m) {
-    findings = run(memories.subspan(m * count, count));
+    std::vector<int64_t> words;
+    if (!code.member_sizes.empty()) words = code.member_sizes[m];
+    words.insert(words.end(), scalars.begin(), scalars.end());
+    findings = run(memories.subspan(m * count, count), words);
     for (Diagnostic& finding : findings) finding.message += fmt::format(", of member {}", m);
   }
   return findings;

@@ -55,9 +55,10 @@ class CodeInterpreter {
 
   /// Runs all phases. `memories` are those of the tensor parameters in order; workspaces may
   /// follow, otherwise they are made. The memories of all members follow one another. `scalars` are
-  /// the size symbols in order, then the scalar parameters, with their bits zero-extended. Returns
-  /// the findings in the order in which they happened, one for each statement and cause. If there
-  /// are any, the results have no meaning.
+  /// the size symbols in order, unless the code states the sizes of each member, and then the
+  /// scalar parameters, with their bits zero-extended. Returns the findings in the order in which
+  /// they happened, one for each statement and cause. If there are any, the results have no
+  /// meaning.
   std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories,
                               std::span<const int64_t> scalars);
 
@@ -67,11 +68,13 @@ class CodeInterpreter {
   const std::unique_ptr<Engine> engine_;
 };
 
-/// Calls `run` with the memories of each member of a kernel, until there are findings. It is also a
-/// finding if members depend on each other.
+/// Calls `run` with the memories and the scalars of each member of a kernel, until there are
+/// findings. It is also a finding if members depend on each other.
 std::vector<Diagnostic> run_members(
     const KernelCode& code, std::span<const std::span<std::byte>> memories,
-    const std::function<std::vector<Diagnostic>(std::span<const std::span<std::byte>>)>& run);
+    std::span<const int64_t> scalars,
+    const std::function<std::vector<Diagnostic>(std::span<const std::span<std::byte>>,
+                                                std::span<const int64_t>)>& run);
 
 /// A rule between roles that the skeleton of a pipelined program breaks.
 struct BrokenRule {

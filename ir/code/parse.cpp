@@ -453,6 +453,18 @@ class CodeParser {
     return id;
   }
 
+  void members() {
+    code_.members = scanner_.expect_integer();
+    if (!scanner_.accept("sizes")) return;
+    do {
+      std::vector<int64_t>& sizes = code_.member_sizes.emplace_back();
+      scanner_.expect("[");
+      do sizes.push_back(scanner_.expect_integer());
+      while (scanner_.accept(","));
+      scanner_.expect("]");
+    } while (scanner_.accept(","));
+  }
+
   void attributes() {
     while (!scanner_.at("{")) {
       if (scanner_.accept("schedule"))
@@ -462,7 +474,7 @@ class CodeParser {
       else if (scanner_.accept("resident"))
         code_.resident = true;
       else if (!is_tile() && scanner_.accept("members"))
-        code_.members = scanner_.expect_integer();
+        members();
       else if (is_tile() && scanner_.accept("pipelined"))
         code_.pipelined = true;
       else if (is_tile() && scanner_.accept("warps"))

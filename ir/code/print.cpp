@@ -59,6 +59,10 @@ class Printer {
     if (!code_.schedule.empty()) out_ += fmt::format(" schedule \"{}\"", code_.schedule);
     if (code_.resident) out_ += " resident";
     if (code_.members != 1) out_ += fmt::format(" members {}", code_.members);
+    for (size_t m = 0; m < code_.member_sizes.size(); ++m)
+      out_ += fmt::format(
+          "{} [{}]", m == 0 ? " sizes" : ",",
+          join(code_.member_sizes[m], ", ", [](int64_t size) { return std::to_string(size); }));
     if (code_.warps > 0) out_ += fmt::format(" warps {}", code_.warps);
     if (code_.cluster > 1) out_ += fmt::format(" cluster {}", code_.cluster);
     if (code_.registers > 0) out_ += fmt::format(" registers {}", code_.registers);

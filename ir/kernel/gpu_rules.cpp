@@ -765,6 +765,33 @@ bool has_instruction(const Target& target, Instruction instruction) {
   return info(instruction).capability <= target.capability;
 }
 
+std::vector<int64_t> first_instances(const KernelCode& kernel, const Phase& phase) {
+  std::vector<int64_t> out{0};
+  for (const std::vector<int64_t>& sizes : kernel.member_sizes) {
+    const auto size_of_symbol = [&](std::string_view name) {
+      const auto found = std::ranges::find_if(
+          kernel.symbols, [&](const Expr& symbol) { return symbol.symbol_name() == name; });
+      return sizes[static_cast<size_t>(found - kernel.symbols.begin())];
+    };
+    int64_t count = 1;
+    for (const GridAxis& axis : phase.grid) {
+      const int64_t extent = std::max<int64_t>(axis.extent.evaluate(size_of_symbol), 0);
+      if (__builtin_mul_overflow(count, extent, &count)) count = INT64_MAX;
+    }
+    int64_t next = 0;
+    if (__builtin_add_overflow(out.back(), count, &next)) next = INT64_MAX;
+    out.push_back(next);
+  }
+  return out;
+}
+
+Expr count_instances(const KernelCode& kernel, const Phase& phase) {
+  if (!kernel.member_sizes.empty()) return first_instances(kernel, phase).back();
+  Expr out = 1;
+  for (const GridAxis& axis : phase.grid) out *= axis.extent;
+  return out;
+}
+
 bool awaits_predecessors(const Phase& phase) {
   return waits_at_top(phase.body) ||
          std::ranges::any_of(phase.body.statements, [](const Statement& s) {

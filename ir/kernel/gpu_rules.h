@@ -20,6 +20,14 @@ bool has_instruction(const Target& target, Instruction instruction);
 /// Whether the instruction is a product of four warps, which runs while they go on.
 bool is_wgmma(Instruction instruction);
 
+/// The number of instances of a phase: those of one member, or those of all members together if
+/// they have sizes of their own.
+Expr count_instances(const KernelCode& kernel, const Phase& phase);
+/// For a kernel whose members have sizes of their own: the number of the first instance of each
+/// member, and behind them the number of all instances. The instances of one member follow those of
+/// the member before it.
+std::vector<int64_t> first_instances(const KernelCode& kernel, const Phase& phase);
+
 /// Whether the phase waits for the kernels before it, so that it may begin before they end.
 bool awaits_predecessors(const Phase& phase);
 

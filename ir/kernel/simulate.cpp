@@ -940,8 +940,8 @@ Simulator::~Simulator() = default;
 
 std::vector<Diagnostic> Simulator::run(std::span<const std::span<std::byte>> memories,
                                        std::span<const int64_t> scalars) {
-  return run_members(engine_->code(), memories,
-                     [&](const auto& of_member) { return engine_->run(of_member, scalars); });
+  return run_members(engine_->code(), memories, scalars,
+                     [&](const auto& own, const auto& words) { return engine_->run(own, words); });
 }
 
 std::set<uint32_t> Simulator::Engine::lines_run() const {

@@ -254,6 +254,7 @@ class KernelChecker : public CodeChecker {
         fmt::format("the number of members, {}, is not from 1 to {}", code_.members, kMostMembers));
     expect(code_.members == 1 || !code_.resident, "K16",
            "instances of a kernel with several members cannot wait for each other");
+    check_member_sizes();
     if (const int64_t bytes = parameter_bytes(code_, code_.members); gpu_ && code_.members > 1)
       expect(bytes <= kMostParameterBytes, "K16",
              fmt::format("the parameters of all members have {} bytes, more than {}", bytes,
@@ -264,6 +265,30 @@ class KernelChecker : public CodeChecker {
     for (const Memory& memory : code_.memories)
       expect(memory.shape.size() == 1, "K2",
              fmt::format("%{} must have one dimension", memory.name));
+  }
+
+  void check_member_sizes() {
+    if (code_.member_sizes.empty()) return;
+    expect(gpu_, "K16", "members of a kernel for a CPU cannot have sizes of their own");
+    expect(code_.members > 1 && std::cmp_equal(code_.member_sizes.size(), code_.members), "K16",
+           fmt::format("there are sizes for {} members, but the kernel has {}",
+                       code_.member_sizes.size(), code_.members));
+    for (size_t m = 0; m < code_.member_sizes.size(); ++m) {
+      const std::vector<int64_t>& sizes = code_.member_sizes[m];
+      expect(sizes.size() == code_.symbols.size(), "K16",
+             fmt::format("member {} has {} sizes, but the kernel has {} symbols", m, sizes.size(),
+                         code_.symbols.size()));
+      for (size_t i = 0; i < std::min(sizes.size(), code_.symbols.size()); ++i) {
+        const Expr& symbol = code_.symbols[i];
+        expect(symbol.range().contains(sizes[i]) && sizes[i] % symbol.divisor() == 0, "K16",
+               fmt::format("member {} has the size {}, which {} cannot be", m, sizes[i],
+                           symbol.symbol_name()));
+      }
+      if (sizes.size() != code_.symbols.size()) return;
+    }
+    for (const Phase& phase : code_.phases)
+      expect(first_instances(code_, phase).back() <= INT32_MAX / phase.cluster_size, "K16",
+             "the members together have more than 2^31 - 1 blocks");
   }
 
   static bool is_gpu(const Kernel& kernel) {
@@ -289,7 +314,7 @@ int64_t parameter_bytes(const KernelCode& kernel, int64_t members) {
         return memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
       }));
   const auto scalars =
-      static_cast<int64_t>(kernel.symbols.size() + kernel.scalar_parameters.size());
+      static_cast<int64_t>(kernel.passed_symbols().size() + kernel.scalar_parameters.size());
   const int64_t words = kWord * (members * pointers + scalars);
   if (kernel.tensor_maps.empty()) return words;
   return (words + kMap - 1) / kMap * kMap +

@@ -13,7 +13,7 @@ namespace braze {
 std::vector<Diagnostic> verify(const Kernel& kernel, std::vector<Diagnostic>* notes = nullptr);
 
 /// The greatest number of a kernel's members.
-inline constexpr int64_t kMostMembers = 64;
+inline constexpr int64_t kMostMembers = 128;
 /// The bytes of the parameters of a GPU's entry function for this number of members, and the
 /// greatest number of bytes that is allowed.
 int64_t parameter_bytes(const KernelCode& kernel, int64_t members);

@@ -130,11 +130,16 @@ struct Launch {
   /// single one.
   std::vector<std::string> members = {};
   size_t member_count() const { return std::max<size_t>(members.size(), 1); }
+  /// Whether the members of a kernel have sizes of their own, which the code contains.
+  bool unlike = false;
   /// The slots in the order of the kernel's tensor parameters. All slots of a member come before
   /// those of the next member.
   std::vector<uint32_t> buffers;
-  std::vector<Expr> scalars;     ///< in the order of the kernel's scalar parameters
-  std::vector<Expr> instances;   ///< per phase: the number of instances of one member
+  std::vector<Expr> scalars;  ///< in the order of the kernel's scalar parameters
+  /// Per phase: the number of instances of one member, or of all members if they are unlike.
+  std::vector<Expr> instances;
+  /// How many times `instances` a phase has.
+  size_t grid_rows() const { return unlike ? 1 : member_count(); }
   std::vector<uint32_t> zeroed;  ///< slots whose bytes are 0 before the first phase
   int64_t scratch_bytes = 0;     ///< private storage of one worker
   Collective collective = {};

@@ -119,7 +119,8 @@ std::string launch_text(const Program& program, const Launch& launch) {
   std::string out =
       format("launch @{} {} artifact {}\n", program.artifacts.at(launch.artifact).kernel,
              quote(launch.name), launch.artifact);
-  if (!launch.members.empty()) out += "  members " + list_text(launch.members) + '\n';
+  if (!launch.members.empty())
+    out += format("  members {}{}\n", list_text(launch.members), launch.unlike ? " unlike" : "");
   out += "  buffers " + list_text(launch.buffers);
   if (!launch.zeroed.empty()) out += " zeroed " + list_text(launch.zeroed);
   out += format(" scalars {} instances {} scratch {}\n", list_text(launch.scalars),
@@ -373,7 +374,10 @@ class ProgramParser {
     launch.name = string();
     scanner_.expect("artifact");
     launch.artifact = number<uint32_t>();
-    if (scanner_.accept("members")) launch.members = strings();
+    if (scanner_.accept("members")) {
+      launch.members = strings();
+      launch.unlike = scanner_.accept("unlike");
+    }
     scanner_.expect("buffers");
     launch.buffers = numbers();
     if (scanner_.accept("zeroed")) launch.zeroed = numbers();

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "ir/code/text.h"
+#include "ir/kernel/gpu_rules.h"
 #include "ir/kernel/simulate.h"
 #include "ir/kernel/verify.h"
 #include "ir/support/text.h"
@@ -137,6 +138,68 @@ kernel @twice(%x: in global f32[64], %y: out global f32[64]) target "x86-64-v3" 
   }
 }
 
+// Members with sizes of their own: each runs with its own, and the launch passes none.
+TEST(SimulatedKernels, MembersHaveTheirSizes) {
+  const Kernel kernel = parse_kernel(R"(braze 1 kernel
+symbol n: 1..100
+kernel @twice(%x: in global f32[n], %y: out global f32[n]) target "sm_90a" members 3 sizes [64], [5], [100] {
+  phase grid(i: floordiv(n + 31, 32)) block 32 {
+    %a = load %x[32*i + tid] mask (32*i + tid < n) fill 0.0 : f32
+    %b = add %a, %a : f32
+    store %b, %y[32*i + tid] mask (32*i + tid < n)
+  }
+})",
+                                     "kernel");
+  ASSERT_TRUE(verify(kernel).empty());
+  EXPECT_EQ(to_text(parse_kernel(to_text(kernel), "kernel")), to_text(kernel));
+  EXPECT_EQ(first_instances(kernel, kernel.phases[0]), (std::vector<int64_t>{0, 2, 3, 7}));
+  std::vector<std::vector<float>> x, y;
+  std::vector<std::span<std::byte>> memories;
+  for (const size_t size : {64, 5, 100}) {
+    x.emplace_back(size, static_cast<float>(size));
+    y.emplace_back(size);
+  }
+  for (size_t m = 0; m < x.size(); ++m) {
+    memories.push_back(bytes(x[m]));
+    memories.push_back(bytes(y[m]));
+  }
+  EXPECT_TRUE(run_kernel(kernel, memories, {}).empty());
+  for (size_t m = 0; m < x.size(); ++m)
+    for (const float value : y[m]) ASSERT_EQ(value, 2 * x[m][0]);
+  memories[3] = bytes(y[2]);
+  memories[5] = bytes(y[1]);
+  EXPECT_FALSE(run_kernel(kernel, memories, {}).empty()) << "memory of other sizes";
+}
+
+TEST(KernelRules, SizesOfMembers) {
+  const auto first = [](std::string_view target, std::string_view attributes) {
+    const Kernel kernel =
+        parse_kernel(fmt::format(R"(braze 1 kernel
+symbol n: 32..1099511627776 % 32
+kernel @k16(%y: out global f32[n]) target "{}" {} {{
+  phase grid(i: floordiv(n, 32)){} {{
+    store 0.0, %y[{}]
+  }}
+}})",
+                                 target, attributes, target == "sm_90a" ? " block 32" : "",
+                                 target == "sm_90a" ? "32*i + tid" : "32*i"),
+                     "kernel");
+    const auto findings = verify(kernel);
+    return findings.empty() ? "" : findings[0].message;
+  };
+  EXPECT_EQ(first("sm_90a", "members 2 sizes [32], [64]"), "");
+  EXPECT_EQ(first("sm_90a", "members 3 sizes [32], [64]"),
+            "K16: there are sizes for 2 members, but the kernel has 3");
+  EXPECT_EQ(first("sm_90a", "members 2 sizes [32], [64, 1]"),
+            "K16: member 1 has 2 sizes, but the kernel has 1 symbols");
+  EXPECT_EQ(first("sm_90a", "members 2 sizes [32], [63]"),
+            "K16: member 1 has the size 63, which n cannot be");
+  EXPECT_EQ(first("sm_90a", "members 2 sizes [549755813888], [549755813888]"),
+            "K16: the members together have more than 2^31 - 1 blocks");
+  EXPECT_EQ(first("x86-64-v3", "members 2 sizes [32], [64]"),
+            "K16: members of a kernel for a CPU cannot have sizes of their own");
+}
+
 TEST(KernelRules, Members) {
   const auto first = [](std::string_view parameters, std::string_view attributes) {
     const Kernel kernel = parse_kernel(fmt::format(R"(braze 1 kernel
@@ -150,9 +213,9 @@ kernel @k16(%y: out global f32[32]{}) target "sm_90a" {} {{
     const auto findings = verify(kernel);
     return findings.empty() ? "" : findings[0].message;
   };
-  EXPECT_EQ(first("", "members 64"), "");
-  EXPECT_EQ(first("", "members 65"), "K16: the number of members, 65, is not from 1 to 64");
-  EXPECT_EQ(first("", "members 0"), "K16: the number of members, 0, is not from 1 to 64");
+  EXPECT_EQ(first("", "members 128"), "");
+  EXPECT_EQ(first("", "members 129"), "K16: the number of members, 129, is not from 1 to 128");
+  EXPECT_EQ(first("", "members 0"), "K16: the number of members, 0, is not from 1 to 128");
   EXPECT_EQ(first("", "members 2 resident"),
             "K16: instances of a kernel with several members cannot wait for each other");
   const std::string_view map =

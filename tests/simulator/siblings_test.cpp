@@ -1,5 +1,6 @@
-// Random graphs of many small equal kernels: those that do not depend on each other are one launch,
-// and no value changes. The simulator finds members that share memory.
+// Random graphs of many small kernels that are equal, or equal up to their sizes: those that do not
+// depend on each other are one launch, and no value changes. The simulator finds members that share
+// memory.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -116,28 +117,122 @@ class Siblings {
   std::map<std::string, bool> used_;  // results
 };
 
+// Kernels that differ in their sizes: many updates, conversions, maxima of rows and products of one
+// input with unlike weights.
+class UnlikeSiblings {
+ public:
+  explicit UnlikeSiblings(uint64_t seed) : engine_(seed) {}
+
+  std::string text() {
+    const size_t kinds = 1 + below(3);
+    for (size_t i = 0; i < kinds; ++i) {
+      const size_t kind = below(5), count = 2 + below(12);
+      const int64_t fixed = extent(40);
+      const std::string shared = kind == 4 ? input(fmt::format("f32[24, {}]", fixed)) : "";
+      for (size_t n = 0; n < count; ++n) add(kind, fixed, shared);
+    }
+    return fmt::format("graph @siblings({}) {{\n{}  return {}\n}}\n", inputs_.substr(2), body_,
+                       results_.substr(2));
+  }
+
+ private:
+  size_t below(size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(engine_); }
+  int64_t extent(size_t most) {
+    const size_t corner = below(12);
+    if (corner < 2) return static_cast<int64_t>(corner);
+    return static_cast<int64_t>(corner < 4 ? 8 * below(9) : 1 + below(most));
+  }
+  std::string shape() {
+    std::string out = std::to_string(extent(300));
+    for (size_t rank = below(3); rank > 0; --rank) out += fmt::format(", {}", extent(9));
+    return "[" + out + "]";
+  }
+  std::string input(const std::string& type) {
+    const std::string name = fmt::format("%in{}", next_++);
+    inputs_ += fmt::format(", {}: {}", name, type);
+    return name;
+  }
+  std::string op(const std::string& what, const std::string& type) {
+    const std::string name = fmt::format("%v{}", next_++);
+    body_ += fmt::format("  {} = {} : {}\n", name, what, type);
+    return name;
+  }
+
+  void add(size_t kind, int64_t fixed, const std::string& shared) {
+    if (kind == 0) {  // an update, in place or not
+      const std::string type = "f32" + shape();
+      const std::string old = input(type), g = input(type);
+      const std::string square = op(fmt::format("mul {}, {}", g, g), type);
+      results_ += ", " + op(fmt::format("sub {}, {}", old, square), type);
+      if (below(2) == 0) results_ += " updates " + old;
+    } else if (kind == 1) {  // a conversion
+      const std::string dims = shape();
+      results_ += ", " + op(fmt::format("convert {}", input("f32" + dims)), "bf16" + dims);
+    } else if (kind == 2) {  // a row's distance from its maximum
+      const int64_t rows = extent(50);
+      const std::string type = fmt::format("f32[{}, {}]", rows, fixed + 1);
+      const std::string x = input(type);
+      const std::string m =
+          op(fmt::format("reduce max {} {{axes: [1]}}", x), fmt::format("f32[{}]", rows));
+      const std::string b = op(fmt::format("broadcast {} {{axes: [0]}}", m), type);
+      results_ += ", " + op(fmt::format("sub {}, {}", x, b), type);
+    } else if (kind == 3) {  // a transposition
+      const int64_t rows = extent(70), columns = extent(70);
+      results_ += ", " + op(fmt::format("transpose {} {{permutation: [1, 0]}}",
+                                        input(fmt::format("f32[{}, {}]", rows, columns))),
+                            fmt::format("f32[{}, {}]", columns, rows));
+    } else {  // a product
+      const int64_t columns = extent(70);
+      const std::string w = input(fmt::format("f32[{}, {}]", fixed, columns));
+      results_ += ", " + op(fmt::format("dot {}, {} {{contract: [1] x [0]}}", shared, w),
+                            fmt::format("f32[24, {}]", columns));
+    }
+  }
+
+  std::mt19937_64 engine_;
+  int next_ = 0;
+  std::string inputs_, body_, results_;
+};
+
+// Whether the graph has the same values on all machines. Returns the number of members, and of
+// those that are unlike.
+std::pair<size_t, size_t> expect_agreement(const Graph& graph, uint64_t seed) {
+  size_t joined = 0, unlike = 0;
+  const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, seed);
+  for (const std::string machine : {"sim:sm_80", "sim:sm_90", "cpu"}) {
+    SCOPED_TRACE("seed " + std::to_string(seed) + " on " + machine);
+    try {
+      const Device device(machine);
+      const auto program = testing::compile_for(device, graph);
+      for (const Launch& launch : program->launches) {
+        joined += launch.members.size();
+        if (launch.unlike) unlike += launch.members.size();
+      }
+      const CheckResult result =
+          check_outputs(graph, inputs, testing::run(program, device, inputs));
+      EXPECT_TRUE(result.ok) << result.summary() << to_text(graph);
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what() << "\n" << to_text(graph);
+    }
+  }
+  return {joined, unlike};
+}
+
 class GpuSiblings : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(GpuSiblings, AreOneLaunchWithTheSameValues) {
   size_t joined = 0;
   for (uint64_t seed = GetParam(); seed < GetParam() + kGraphsATest; ++seed) {
-    const Graph graph = testing::parse(Siblings(seed).text());
-    const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, seed);
-    for (const std::string machine : {"sim:sm_80", "sim:sm_90", "cpu"}) {
-      SCOPED_TRACE("seed " + std::to_string(seed) + " on " + machine);
-      try {
-        const Device device(machine);
-        const auto program = testing::compile_for(device, graph);
-        for (const Launch& launch : program->launches) joined += launch.members.size();
-        const CheckResult result =
-            check_outputs(graph, inputs, testing::run(program, device, inputs));
-        EXPECT_TRUE(result.ok) << result.summary() << to_text(graph);
-      } catch (const Error& error) {
-        ADD_FAILURE() << error.what() << "\n" << to_text(graph);
-      }
-    }
+    joined += expect_agreement(testing::parse(Siblings(seed).text()), seed).first;
   }
   EXPECT_GT(joined, 20U);
+}
+
+TEST_P(GpuSiblings, OfUnlikeSizesAreOneLaunchWithTheSameValues) {
+  size_t unlike = 0;
+  for (uint64_t seed = GetParam(); seed < GetParam() + kGraphsATest; ++seed)
+    unlike += expect_agreement(testing::parse(UnlikeSiblings(seed).text()), seed).second;
+  EXPECT_GT(unlike, 20U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, GpuSiblings, ::testing::Range<uint64_t>(0, kGraphs, kGraphsATest));

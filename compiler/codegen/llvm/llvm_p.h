@@ -44,6 +44,8 @@ struct Entry {
   std::vector<llvm::Value*> pointers;  ///< by memory; null for memory that the body places
   std::vector<llvm::Value*> words;     ///< 64 bits each: the kernel's symbols, then its scalars
   std::vector<llvm::Value*> maps;      ///< the addresses of tensor maps
+  /// The number of the block in its member, if members have sizes of their own. Otherwise null.
+  llvm::Value* block = nullptr;
 };
 
 /// The differences between machines: the entry function, the numbering of instances, the places of

@@ -3,7 +3,8 @@
 // The function of phase i is  <kernel>_p<i>.  Its parameters are those of
 // docs/ir/languages.md, section 9.1: pointers to device memory, symbols and scalars of 8
 // bytes, tensor maps. Block (b, m) runs instance  b div cluster  of member m as rank  b mod
-// cluster.  All shared memory is one dynamic array.
+// cluster.  If members have sizes of their own, the blocks of all members are in one row, and a
+// block finds its member in a table of first blocks. All shared memory is one dynamic array.
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/Function.h>
 #include <llvm/IR/IRBuilder.h>
@@ -34,7 +35,7 @@ using llvm::BasicBlock;
 using llvm::Value;
 
 constexpr const char* kTriple = "nvptx64-nvidia-cuda";
-constexpr unsigned kGlobal = 1, kShared = 3;  // address spaces
+constexpr unsigned kGlobal = 1, kShared = 3, kConstant = 4;  // address spaces
 
 // A target, and the first PTX version that has everything that its kernels use, so that older
 // drivers can read it too.
@@ -64,13 +65,15 @@ class Nvptx : public Machine {
     };
     std::vector<Value*> pointers;
     const size_t memories = count_memories(kernel), maps = kernel.tensor_maps.size(),
-                 words = kernel.symbols.size() + kernel.scalar_parameters.size();
+                 words = kernel.passed_symbols().size() + kernel.scalar_parameters.size();
     if (kernel.members == 1) {
       one_each(memories, pointers);
       one_each(words, entry.words);
       one_each(maps, entry.maps);
     } else {
-      Value* member = special(b, llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_y, kernel.members);
+      Value* member = kernel.member_sizes.empty()
+                          ? special(b, llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_y, kernel.members)
+                          : find_member(kernel, number, module, b, entry);
       const auto of_member = [&](llvm::Type* type, Value* array, size_t count, size_t i) {
         Value* first = b.CreateMul(member, b.getInt32(static_cast<uint32_t>(count)));
         return b.CreateGEP(type, array, b.CreateAdd(first, b.getInt32(static_cast<uint32_t>(i))));
@@ -90,13 +93,15 @@ class Nvptx : public Machine {
     return entry;
   }
 
-  void instances(const Phase& phase, const Entry&, llvm::IRBuilderBase& b, const Index& index,
+  void instances(const Phase& phase, const Entry& entry, llvm::IRBuilderBase& b, const Index& index,
                  const Body& body) const override {
     Names names;
     names.emplace_back("tid", special(b, llvm::Intrinsic::nvvm_read_ptx_sreg_tid_x, phase.block));
     // At most this many blocks are launched, so that 32 bits are enough for every number and
     // extent.
-    Value* number = special(b, llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x, INT32_MAX);
+    Value* number = entry.block
+                        ? entry.block
+                        : special(b, llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x, INT32_MAX);
     if (phase.cluster_size > 1) {
       Value* size = b.getInt32(static_cast<uint32_t>(phase.cluster_size));
       number = split_off(b, number, size, phase.cluster, names);
@@ -131,6 +136,47 @@ class Nvptx : public Machine {
   }
 
  private:
+  // The member of this block. Sets the number of the block in its member, and the member's sizes,
+  // which are the first words.
+  static Value* find_member(const Kernel& kernel, size_t number, llvm::Module& module,
+                            llvm::IRBuilderBase& b, Entry& entry) {
+    const std::vector<uint32_t> firsts = first_blocks(kernel, kernel.phases[number]);
+    std::vector<uint64_t> sizes;
+    for (const std::vector<int64_t>& of_member : kernel.member_sizes)
+      for (const int64_t size : of_member) sizes.push_back(static_cast<uint64_t>(size));
+    auto& context = b.getContext();
+    const std::string name = gpu_entry_name(kernel, number);
+    auto* all_firsts = constant(module, name + "_firsts",
+                                llvm::ConstantDataArray::get(context, llvm::ArrayRef(firsts)));
+    auto* all_sizes = constant(module, name + "_sizes",
+                               llvm::ConstantDataArray::get(context, llvm::ArrayRef(sizes)));
+    const auto load = [&](llvm::Type* type, Value* array, Value* i) {
+      return b.CreateLoad(type, b.CreateGEP(type, array, i));
+    };
+    Value* block = special(b, llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x, INT32_MAX);
+    Value* member = b.getInt32(0);
+    for (size_t step = firsts.size() / 2; step > 0; step /= 2) {
+      Value* later = b.CreateAdd(member, b.getInt32(static_cast<uint32_t>(step)));
+      Value* first = load(b.getInt32Ty(), all_firsts, later);
+      member = b.CreateSelect(b.CreateICmpULE(first, block), later, member);
+    }
+    entry.block = b.CreateSub(block, load(b.getInt32Ty(), all_firsts, member));
+    const size_t symbols = kernel.symbols.size();
+    Value* of_member = b.CreateMul(member, b.getInt32(static_cast<uint32_t>(symbols)));
+    for (size_t i = 0; i < symbols; ++i)
+      entry.words.push_back(load(b.getInt64Ty(), all_sizes,
+                                 b.CreateAdd(of_member, b.getInt32(static_cast<uint32_t>(i)))));
+    return member;
+  }
+  static llvm::GlobalVariable* constant(llvm::Module& module, const std::string& name,
+                                        llvm::Constant* value) {
+    auto* out = new llvm::GlobalVariable(module, value->getType(), true,
+                                         llvm::GlobalValue::InternalLinkage, value, name, nullptr,
+                                         llvm::GlobalValue::NotThreadLocal, kConstant);
+    out->setAlignment(llvm::Align(8));
+    return out;
+  }
+
   // Names `number` mod `extent`, and returns the quotient.
   static Value* split_off(llvm::IRBuilderBase& b, Value* number, Value* extent,
                           const std::string& name, Names& names) {
@@ -167,7 +213,7 @@ class Nvptx : public Machine {
     llvm::SmallVector<llvm::Type*, 16> types;
     llvm::Type* pointer = b.getPtrTy(kGlobal);
     types.append(parameters(memories), arrays ? b.getPtrTy() : pointer);
-    types.append(kernel.symbols.size() + kernel.scalar_parameters.size(), b.getInt64Ty());
+    types.append(kernel.passed_symbols().size() + kernel.scalar_parameters.size(), b.getInt64Ty());
     const auto first_map = static_cast<unsigned>(types.size());
     types.append(parameters(maps), b.getPtrTy());
     auto* function = llvm::Function::Create(llvm::FunctionType::get(b.getVoidTy(), types, false),

@@ -321,7 +321,7 @@ class Printer {
     else
       for (size_t i = 0; i < kernel_.memories.size(); ++i)
         if (is_device_memory(kernel_.memories[i])) parameters.push_back(pointer(i));
-    for (const Expr& symbol : kernel_.symbols)
+    for (const Expr& symbol : kernel_.passed_symbols())
       parameters.push_back("i64 p_" + symbol_name(symbol.symbol_name()));
     for (ValueId id : kernel_.scalar_parameters)
       parameters.push_back(fmt::format("u64 p{}", id.index));
@@ -330,13 +330,14 @@ class Printer {
     else
       for (size_t i = 0; i < kernel_.tensor_maps.size(); ++i)
         parameters.push_back(fmt::format("const __grid_constant__ TensorMap t{}", i));
+    if (!kernel_.member_sizes.empty()) member_tables(number);
     line("extern __shared__ __align__(1024) u8 shared_memory[];");
     open("extern \"C\" __global__ void {}{}{}({}) {{", launch_bounds(phase),
          phase.cluster_size > 1 ? fmt::format("__cluster_dims__({}) ", phase.cluster_size) : "",
          gpu_entry_name(kernel_, number), join(parameters, ", ", std::identity()));
-    if (kernel_.members > 1) bind_member();
+    if (kernel_.members > 1) bind_member(number);
     bind_parameters();
-    bind_instance();
+    bind_instance(number);
     statements(phase.body);
     close();
   }
@@ -356,16 +357,37 @@ class Printer {
       line("struct TensorMaps {{ TensorMap at[{}]; }};",
            kernel_.members * static_cast<int64_t>(kernel_.tensor_maps.size()));
   }
-  void bind_member() {
+  // Where each member's blocks begin, and its sizes.
+  void member_tables(size_t number) {
+    const auto text = [](auto n) { return fmt::format("{}", n); };
+    line("__constant__ const u32 firsts_{}[] = {{{}}};", number,
+         join(first_blocks(kernel_, *phase_), ", ", text));
+    std::vector<int64_t> sizes;
+    for (const std::vector<int64_t>& of_member : kernel_.member_sizes)
+      sizes.insert(sizes.end(), of_member.begin(), of_member.end());
+    line("__constant__ const i64 sizes_{}[] = {{{}}};", number, join(sizes, ", ", text));
+  }
+  void bind_member(size_t number) {
+    if (kernel_.member_sizes.empty()) {
+      line("const u32 member = blockIdx.y;");
+    } else {
+      line("u32 member = 0;");
+      for (size_t step = first_blocks(kernel_, *phase_).size() / 2; step > 0; step /= 2)
+        line("if (firsts_{0}[member + {1}] <= blockIdx.x) member += {1};", number, step);
+      const size_t symbols = kernel_.symbols.size();
+      for (size_t i = 0; i < symbols; ++i)
+        line("const i64 p_{} = sizes_{}[{} * member + {}];",
+             symbol_name(kernel_.symbols[i].symbol_name()), number, symbols, i);
+    }
     const auto memories = std::ranges::count_if(kernel_.memories, is_device_memory);
     int64_t next = 0;
     for (size_t i = 0; i < kernel_.memories.size(); ++i)
       if (const Memory& memory = kernel_.memories[i]; is_device_memory(memory))
-        line("{} = ({}*)pointers.at[{} * blockIdx.y + {}];", pointer(i), memory_type(memory.dtype),
+        line("{} = ({}*)pointers.at[{} * member + {}];", pointer(i), memory_type(memory.dtype),
              memories, next++);
     const size_t maps = kernel_.tensor_maps.size();
     for (size_t i = 0; i < maps; ++i)
-      line("const TensorMap& t{} = maps.at[{} * blockIdx.y + {}];", i, maps, i);
+      line("const TensorMap& t{} = maps.at[{} * member + {}];", i, maps, i);
   }
 
   static std::string launch_bounds(const Phase& phase) {
@@ -400,9 +422,10 @@ class Printer {
     }
   }
 
-  void bind_instance() {
+  void bind_instance(size_t number) {
     line("const int s_tid = threadIdx.x;");
-    line("u32 instance = blockIdx.x;");
+    line("u32 instance = blockIdx.x{};",
+         kernel_.member_sizes.empty() ? "" : fmt::format(" - firsts_{}[member]", number));
     if (phase_->cluster_size > 1) {
       const int64_t size = phase_->cluster_size;
       line("const int {} = {};", symbol_name(phase_->cluster), divide("instance", size, true));

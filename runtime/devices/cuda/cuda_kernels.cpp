@@ -25,11 +25,11 @@ constexpr int64_t kPortableCluster = 8;  // not every GPU allows larger clusters
 /// An entry function and how to launch it; the grid and the parameters differ from call to call.
 class Entry {
  public:
-  Entry(CudaContext& context, cuda::CUfunction function, const GpuPhase& phase, size_t members);
+  Entry(CudaContext& context, cuda::CUfunction function, const GpuPhase& phase, size_t rows);
 
   int64_t cluster() const { return cluster_; }
   cuda::CUfunction function() const { return function_; }
-  /// The configuration of a launch with this number of blocks for each member.
+  /// The configuration of a launch with this number of blocks in each row of the grid.
   const cuda::CUlaunchConfig& config(cuda::CUstream stream, int64_t blocks) {
     config_.gridDimX = static_cast<unsigned>(blocks);
     config_.hStream = stream;
@@ -46,9 +46,9 @@ class Entry {
   std::vector<cuda::CUlaunchAttribute> attributes_;
 };
 
-Entry::Entry(CudaContext& context, cuda::CUfunction function, const GpuPhase& phase, size_t members)
+Entry::Entry(CudaContext& context, cuda::CUfunction function, const GpuPhase& phase, size_t rows)
     : function_(function), cluster_(phase.cluster) {
-  config_.gridDimY = static_cast<unsigned>(members);
+  config_.gridDimY = static_cast<unsigned>(rows);
   config_.gridDimZ = 1;
   config_.blockDimX = static_cast<unsigned>(phase.block);
   config_.blockDimY = config_.blockDimZ = 1;
@@ -283,7 +283,7 @@ CudaKernels::Kernel CudaKernels::load(const Launch& launch) const {
     GpuPhase phase = launch.gpu[i];
     phase.overlaps = phase.overlaps && may_overlap_;
     check_limits(launch, phase, function);
-    kernel.phases.emplace_back(context_, function, phase, launch.member_count());
+    kernel.phases.emplace_back(context_, function, phase, launch.grid_rows());
   }
   return kernel;
 }

@@ -47,7 +47,7 @@ class Entry {
       add(1, kWord * pointers * members);
     else
       add(pointers, kWord);
-    add(kernel_.symbols.size(), kWord);
+    add(kernel_.passed_symbols().size(), kWord);
     if (members == 1)
       add(maps, kMapBytes);
     else if (maps > 0)
@@ -59,15 +59,17 @@ class Entry {
     const auto members = static_cast<size_t>(kernel_.members);
     const size_t first_scalar = members > 1 ? 1 : memories_.size();
     std::vector<int64_t> scalars;
-    for (size_t i = 0; i < kernel_.symbols.size(); ++i)
+    for (size_t i = 0; i < kernel_.passed_symbols().size(); ++i)
       scalars.push_back(word<int64_t>(given[first_scalar + i], 0));
-    const auto size_of_symbol = [&](std::string_view name) {
-      for (size_t i = 0; i < scalars.size(); ++i)
-        if (kernel_.symbols[i].symbol_name() == name) return scalars[i];
-      return int64_t{0};
-    };
     std::vector<std::span<std::byte>> memories;
     for (size_t i = 0; i < members * memories_.size(); ++i) {
+      const std::vector<int64_t>& sizes =
+          kernel_.member_sizes.empty() ? scalars : kernel_.member_sizes[i / memories_.size()];
+      const auto size_of_symbol = [&](std::string_view name) {
+        for (size_t s = 0; s < sizes.size(); ++s)
+          if (kernel_.symbols[s].symbol_name() == name) return sizes[s];
+        return int64_t{0};
+      };
       auto* const data =
           members > 1 ? word<std::byte*>(given[0], i) : word<std::byte*>(given[i], 0);
       const Memory& memory = kernel_.memories[memories_[i % memories_.size()]];
