@@ -187,8 +187,8 @@ void deal_tiles(Scheduled& out, const Cascade& cascade, double walked_bytes, con
   bool ends_with_rows = false;
   visit_loops(tree.phases.back(), [&](const Loop& loop) {
     if (loop.bounds)
-      ends_with_rows |=
-          loop.bounds->second.uses(end_symbol(tree.axes[*cascade.rows]).symbol_name());
+      ends_with_rows |= loop.picks || loop.bounds->second.uses(
+                                          end_symbol(tree.axes[*cascade.rows]).symbol_name());
   });
   if (ends_with_rows && grid.levels.back().axis == *cascade.rows)
     orders.push_back({Deal::Order::Longest, 0, ""});
@@ -244,7 +244,7 @@ bool may_run_ahead(const LoopTree& tree, size_t walk) {
 }
 
 std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
-                                         const Target& target) {
+                                         const Target& target, bool picks) {
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   const std::string rows = name(*cascade.rows), walk = name(cascade.walk);
   Factors factors;
@@ -299,7 +299,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
   const std::vector<StepKind> cut = {SplitStep{{rows}, groups * kGroupRows, true},
                                      SplitStep{{rows, 2}, kGroupRows, true}, WholeStep{{rows, 3}}};
   if (auto refusal = walk_in_turns(out, cascade, factors, cut, {OnStep{{rows, 2}, Machine::Group}},
-                                   turn, kRanges))
+                                   turn, {kRanges.turns, kRanges.indices, picks}))
     return refusal;
   // A copy that two turns read keeps the first dots from running ahead. What is read only in few of
   // the turns is loaded there instead.
@@ -415,7 +415,8 @@ void bind_copy(Scheduled& out, size_t value, int64_t threads) {
   out.try_take(BindStep{{true, tree.values[value].name}, layout});
 }
 
-std::optional<Refusal> take_warps(Scheduled& out, const Cascade& cascade, const Target& target) {
+std::optional<Refusal> take_warps(Scheduled& out, const Cascade& cascade, const Target& target,
+                                  bool picks) {
   if (planned_extent(out.tree, *cascade.rows) <= kFewCascadeRows)
     return no_rule("the units of warps multiply many rows");
   Factors factors;
@@ -427,8 +428,8 @@ std::optional<Refusal> take_warps(Scheduled& out, const Cascade& cascade, const 
   const size_t values = out.tree.values.size();
   std::vector<StepKind> cut = {SplitStep{{rows}, tile->rows(), true}, WholeStep{{rows, 2}}};
   if (out.tree.axes[*cascade.rows].extent.is_constant(tile->rows())) cut = {WholeStep{{rows}}};
-  if (auto refusal =
-          walk_in_turns(out, cascade, factors, std::move(cut), {}, tile->turn, kPlainRanges))
+  if (auto refusal = walk_in_turns(out, cascade, factors, std::move(cut), {}, tile->turn,
+                                   {kPlainRanges.turns, kPlainRanges.indices, picks}))
     return refusal;
   if (auto refusal = take_legal(out, RingStep{{walk}, kSlots})) return refusal;
   for (const NamedDot& dot : factors.dots)
@@ -476,11 +477,15 @@ std::optional<Refusal> tile_cascade_for_gpu(Scheduled& out, const Target& target
   const auto cascade = std::get<Cascade>(find_cascade(before.tree));
   std::optional<Refusal> refused;
   if (target.asynchronous_dots) {
-    refused = take_asynchronous(out, cascade, target);
+    refused = take_with_picks(out, target, [&](Scheduled& tree, bool picks) {
+      return take_asynchronous(tree, cascade, target, picks);
+    });
     if (!refused) return std::nullopt;
     out = before;
   }
-  auto refusal = take_warps(out, cascade, target);
+  auto refusal = take_with_picks(out, target, [&](Scheduled& tree, bool picks) {
+    return take_warps(tree, cascade, target, picks);
+  });
   if (!refusal) out.refused = std::move(refused);
   return refusal && refused ? refused : refusal;
 }
