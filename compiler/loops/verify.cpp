@@ -10,7 +10,8 @@
 //   L7  rank stands directly in grid, group in rank or grid; only parallel loops have a machine
 //   L8  a reduction over the axis of a parallel loop has `combine`, and the loop is on grid or rank
 //   L9  a loop's bounds are over axes of the loops around it; a limit is an integer from memory or
-//       a workspace, at indices that the loops around take one by one, or at numbers of their turns
+//       a workspace, at indices that the loops around take one by one, or at numbers of their
+//       turns; so is a list of turns
 //   L10 marks stand only where they have a meaning
 //   L11 only values that follow a running value, by a ratio or a shift, read it
 #include "compiler/loops/verify.h"

@@ -130,8 +130,9 @@ namespace {
 constexpr int64_t kFewTurns = 2;
 constexpr int64_t kUnrolled = 16;  // so that loads overlap
 
-// Lets an earlier phase find the turns in which comparisons of integers from memory may hold, if
-// there are enough turns to leave some of them out.
+// Lets an earlier phase find the first and the last turn in which comparisons of integers from
+// memory may hold, if there are enough turns to leave some of them out. This takes one phase, where
+// a list takes several.
 bool find_walk(Scheduled& out, size_t walk, int64_t turn, const std::optional<WalkRanges>& ranges) {
   if (!ranges || planned_extent(out.tree, walk) <= kFewTurns * turn) return false;
   if (!out.try_take(LimitStep{{out.tree.axes[walk].name}})) return false;
@@ -164,12 +165,12 @@ bool find_walk(Scheduled& out, size_t walk, int64_t turn, const std::optional<Wa
   return true;
 }
 
-// Lets earlier phases list the turns in which conditions may hold that have alternatives, if there
-// are enough turns to leave some of them out.
+// Lets earlier phases list the turns in which conditions may hold, if there are enough turns to
+// leave some of them out.
 bool pick_walk(Scheduled& out, size_t walk, int64_t turn, const std::optional<WalkRanges>& ranges) {
   const PickStep step{{out.tree.axes[walk].name}};
   if (!ranges || !ranges->picks || planned_extent(out.tree, walk) <= kFewTurns * turn ||
-      legal(out.tree, step) || !has_alternatives(out.tree, step))
+      legal(out.tree, step) || !needs_phases(out.tree, step))
     return false;
   out.take(step);
   size_t tile = 0;  // the axis of the turns

@@ -71,8 +71,8 @@ std::optional<Refusal> take_with_picks(
 
 /// Skips the turns in which a comparison of indices masks everything, and separates those in which
 /// it masks nothing, which need not evaluate it. The same is done for comparisons of integers from
-/// memory if `ranges` are given, and other conditions are left to a list of turns. Without such a
-/// comparison, only the last turn checks where the axis ends.
+/// memory if `ranges` are given. If they allow it, a list of turns takes all conditions into
+/// account instead. Without such a comparison, only the last turn checks where the axis ends.
 void part_walk(Scheduled& out, size_t walk, int64_t turn, std::optional<WalkRanges> ranges = {});
 
 }  // namespace braze

@@ -28,10 +28,11 @@ struct Condition {
   };
   Kind kind = Kind::Unknown;
   Op op = Op::eq;
-  LoopBody sides[2];       // Comparison
-  LoopBody table;          // Table
-  bool negated = false;    // Table
-  bool is_simple = false;  // Comparison: whether the graph compares these numbers
+  LoopBody sides[2];     // Comparison
+  LoopBody table;        // Table
+  bool negated = false;  // Table
+  // Comparison: whether its bounds are known where the walk begins.
+  bool is_simple = false;
   std::vector<Condition> parts;
 
   // Whether some turns may be left out because of it.
@@ -46,7 +47,7 @@ struct Condition {
         return kind != Kind::Unknown;
     }
   }
-  // Whether it says no more than that all of several comparisons hold.
+  // Whether it says no more than that all of several such comparisons hold.
   bool is_plain() const {
     if (kind == Kind::All)
       return std::ranges::all_of(parts, [](const Condition& part) { return part.is_plain(); });
@@ -201,8 +202,18 @@ class Conditions {
     }
     if (!is_integer(body.steps[s.arguments[0]].dtype)) return {};
     if (auto out = compare_absolute(body, s, negated)) return std::move(*out);
-    return comparison(negated ? negation(s.op) : s.op, body_of(body, s.arguments[0]),
-                      body_of(body, s.arguments[1]), /*is_simple=*/true);
+    LoopBody left = body_of(body, s.arguments[0]), right = body_of(body, s.arguments[1]);
+    const bool is_simple = is_limit(left, right) || is_limit(right, left);
+    return comparison(negated ? negation(s.op) : s.op, std::move(left), std::move(right),
+                      is_simple);
+  }
+
+  // Whether the index of the walk is compared with a number that a turn of the loops around loads
+  // once.
+  bool is_limit(const LoopBody& index, const LoopBody& number) const {
+    const auto found = along(number);
+    return index.steps.size() == 1 && index.steps[0].kind == LoopStep::Kind::Index && found &&
+           !found->walk && !found->rows;
   }
 
   // Whether an index is less than 0 (or any other comparison with 0). What differs along the walk
@@ -295,8 +306,9 @@ std::variant<std::vector<Found>, Refusal> find_conditions(const LoopTree& tree,
     if (!refusal)
       refusal = Refusal{&code, std::move(why), "leave this step out, so that all turns are taken"};
   };
+  bool shifts = false;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-    if (task.shifts) refuse(codes::kIsState, "the loop follows a mean");
+    shifts = shifts || task.shifts;
     for (const uint32_t number : conditions_of(task.body)) {
       Found found{body_of(task.body, number), {}};
       if (!axes_in(tree, found.body).contains(loop.levels[0].axis) ||
@@ -323,8 +335,8 @@ std::variant<std::vector<Found>, Refusal> find_conditions(const LoopTree& tree,
         out.push_back(std::move(found));
     }
   });
-  const bool shifts = refusal && refusal->why == "the loop follows a mean";
   if (!out.empty() && !shifts) return out;
+  if (shifts) refuse(codes::kIsState, "the loop follows a mean");
   refuse(codes::kNoPick, fmt::format("no task chooses by a condition that differs along {}", walk));
   return *refusal;
 }
@@ -678,7 +690,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const PickStep& step) {
   return std::nullopt;
 }
 
-bool has_alternatives(const LoopTree& tree, const PickStep& step) {
+bool needs_phases(const LoopTree& tree, const PickStep& step) {
   const auto found = find_conditions(tree, find_loop(tree, step.loop).value());
   return std::ranges::any_of(std::get<std::vector<Found>>(found),
                              [](const Found& f) { return !f.condition.is_plain(); });

@@ -18,8 +18,9 @@ struct PickStep {
 std::optional<Refusal> legal(const LoopTree& tree, const PickStep& step);
 LoopTree take(LoopTree tree, const PickStep& step);
 
-/// Whether the conditions for a legal step say more than that several comparisons hold, which
-/// `skip` and `limit` understand: they are tables in memory, or contain alternatives.
-bool has_alternatives(const LoopTree& tree, const PickStep& step);
+/// Whether the conditions for a legal step say more than what `skip` and `limit` find without a
+/// phase: they compare numbers that are loaded for each row or along the walk, are flags or tables
+/// in memory, or contain alternatives.
+bool needs_phases(const LoopTree& tree, const PickStep& step);
 
 }  // namespace braze
