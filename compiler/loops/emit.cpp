@@ -592,6 +592,22 @@ Expr TreeEmitter::Stream::begin(const Expr& index) const {
   return low + (loop.down ? turns - 1 - index : index) * Expr(loop.levels[0].turn);
 }
 
+// Where a turn begins along the axis of the stream, whose turns may be those of a list.
+Expr TreeEmitter::begin_of(const Stream& stream, const Expr& index) {
+  const auto& picks = stream.loop.picks;
+  if (!picks) return stream.begin(index);
+  const auto now = now_around(stream.loop);
+  std::vector<Expr> at;
+  for (const Expr& e : picks->at) at.push_back(e.substitute(now));
+  at.push_back(index);
+  const ValueId number = builder_.load(workspaces_.at(picks->value), std::move(at),
+                                       {tree_.values[picks->value].dtype, 1, {}}, {}, 0);
+  // The list holds turns of the axis, but nobody can prove it.
+  const LoopLevel& level = stream.loop.levels[0];
+  const Expr last = ceildiv(tree_.axes[level.axis].extent, level.turn) - 1;
+  return min(max(0, value_symbol(code_, number)), last) * Expr(level.turn);
+}
+
 // Sets where the axes of a stream stand in a turn. If the stream has several levels, one number
 // counts their turns, and the innermost level is the fastest.
 void TreeEmitter::stand(const Stream& stream, const Expr& index) {
@@ -601,7 +617,7 @@ void TreeEmitter::stand(const Stream& stream, const Expr& index) {
     const auto [axis, turn] = levels[i];
     Expr begin;
     if (levels.size() == 1) {
-      begin = stream.begin(index);
+      begin = begin_of(stream, index);
     } else {
       const Expr turns = turns_of(stream.loop, i);
       const Expr number = i == 0 ? rest : mod(rest, turns);
@@ -624,7 +640,7 @@ void TreeEmitter::stream(const Loop& loop) {
                 .high = axes_[axis].end.value_or(tree_.axes[axis].extent),
                 .turns = turns_of(loop, 0),
                 .nonempty = tree_.roles && ends_with_turn(loop),
-                .by_axis = !tree_.roles && !loop.down && loop.ring == 0 && !middle,
+                .by_axis = !tree_.roles && !loop.down && loop.ring == 0 && !middle && !loop.picks,
                 .carried = {}};
   for (size_t i = 1; i < loop.levels.size(); ++i) stream.turns *= turns_of(loop, i);
   if (ring_ && ring_->ahead.dot) {  // all steps of a slot, which is 0 beyond the end
@@ -978,7 +994,7 @@ Expr TreeEmitter::undecided(const Stream& stream, const IndexComparison& part) c
   const int64_t growth = stream.loop.down ? -by * turn : by * turn;
   if (growth >= 0) refuse(stream.loop.location, std::string(kUnfitPart));
   above = above.substitute(name_of(own), stream.begin(stream.first()) + (by > 0 ? turn - 1 : 0));
-  const Expr count = max(0, ceildiv(above, -growth));
+  const Expr count = max(0, ceildiv(above, -growth)).substitute(now_around(stream.loop));
   return stream.nonempty && count.is_constant(1) ? count : min(count, stream.turns);
 }
 
@@ -995,7 +1011,7 @@ void TreeEmitter::in_decided(const Stream& stream, bool decided,
   const size_t axis = stream.loop.levels[0].axis;
   const size_t before = decided_.size();
   decided_.insert(decided_.end(), stream.loop.parts.begin(), stream.loop.parts.end());
-  if (stream.behind)
+  if (stream.behind || stream.loop.picks)
     decided_.push_back(
         {tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
   body();

@@ -49,7 +49,7 @@ bool TreeEmitter::is_late(const LoopRegion& region, const LoopTask& stage) const
 void TreeEmitter::in_late_turn(const Stream& stream, const Expr& index,
                                const std::function<void()>& body) {
   counters_.push_back({index, stream.turns});
-  in_turn(stream.loop.levels[0], stream.begin(index), /*shared=*/true, body);
+  in_turn(stream.loop.levels[0], begin_of(stream, index), /*shared=*/true, body);
   counters_.pop_back();
 }
 

@@ -159,6 +159,7 @@ class TreeEmitter {
     Expr last() const { return by_axis ? high : turns; }
     Expr begin(const Expr& index) const;
   };
+  Expr begin_of(const Stream& stream, const Expr& index);
   void stand(const Stream& stream, const Expr& index);
   void turn(const Stream& stream, const Expr& index);
   void turns(const Stream& stream, const Expr& first, const Expr& last);

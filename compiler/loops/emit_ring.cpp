@@ -115,7 +115,7 @@ void TreeEmitter::ring(const Stream& stream) {
   const bool whole = ring.exact || ring.matrices;
   // Whether nothing is left behind the whole turns.
   const bool ends = stream.low.is_multiple_of(length) && stream.high.is_multiple_of(length);
-  if (stream.behind && !whole && !ends)
+  if ((stream.behind || stream.loop.picks) && !whole && !ends)
     refuse(stream.loop.location,
            "a ring whose middle is kept whole must end with a whole turn, or be one of matrix "
            "units");
@@ -205,9 +205,9 @@ void TreeEmitter::after_step() {
 void TreeEmitter::in_turn_of(const Stream& stream, const Ring& ring, const Expr& number,
                              const std::function<void()>& body) {
   const auto [axis, length] = stream.loop.levels[0];
-  const bool last = ring.exact || stream.loop.down || stream.behind;
+  const bool last = ring.exact || stream.loop.down || stream.behind || stream.loop.picks;
   const Expr turn = last ? min(number, ring.turns - 1) : number;
-  Expr begin = stream.begin(turn);
+  Expr begin = begin_of(stream, stream.loop.picks ? max(0, turn) : turn);
   // A turn of one index has no tile along the axis that could be masked. Beyond the end it stands
   // for the last index.
   const Expr& extent = tree_.axes[axis].extent;

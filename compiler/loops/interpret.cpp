@@ -177,16 +177,35 @@ class TreeInterpreter {
     const bool kept = kept_;
     ++loops_[axis];
     for (int64_t t = one ? std::max<int64_t>(count - 1, 0) : 0; t < count; ++t) {
-      const int64_t begin = all.begin + turn * (loop.down ? count - 1 - t : t);
-      range_[axis] = {std::max(begin, outer.begin), std::min(begin + turn, all.end)};
-      if (loop.on != Machine::Group) shared_[axis] = range_[axis];
+      int64_t begin = all.begin + turn * (loop.down ? count - 1 - t : t), end = all.end;
       keep(loop, begin, turn);
+      if (loop.picks) {
+        begin = picked(loop, t) * turn;
+        end = outer.end;
+      }
+      range_[axis] = {std::max(begin, outer.begin), std::min(begin + turn, end)};
+      if (loop.on != Machine::Group) shared_[axis] = range_[axis];
       turns(loop, level + 1, only_last);
     }
     kept_ = kept;
     --loops_[axis];
     range_[axis] = outer;
     shared_[axis] = shared;
+  }
+
+  // The turn that the list of the loop has at a place.
+  int64_t picked(const Loop& loop, int64_t place) {
+    const LoopTask none;
+    const size_t value = loop.picks->value;
+    LoopStep read{.kind = LoopStep::Kind::Read,
+                  .dtype = tree_.values[value].dtype,
+                  .source = value,
+                  .at = loop.picks->at};
+    read.at.emplace_back(place);
+    const LoopBody body{{read}, {0}};
+    Evaluation at{none, body};
+    stand(shared_);
+    return bits_to_int(read.dtype, evaluate(0, at));
   }
 
   // Comparisons that are marked as kept count as true in the turns of which the loop says so.

@@ -242,6 +242,10 @@ class TreeParser {
           scanner_.fail_here(fmt::format("a loop can have at most {} limits", kMaxLimits));
         loop.limit->results.push_back(known(term()));
       } while (scanner_.accept(","));
+    } else if (scanner_.accept("picks")) {
+      loop.picks.emplace();
+      loop.picks->value = made_before();
+      loop.picks->at = indices();
     } else if (scanner_.accept("down")) {
       loop.down = true;
     } else if (scanner_.accept("seek")) {
@@ -644,14 +648,19 @@ class TreeParser {
     return {push(std::move(step)), std::nullopt};
   }
 
-  Term read() {
+  size_t made_before() {
     const auto found = values_.find(scanner_.peek().text);
-    if (found == values_.end())
+    if (scanner_.peek().kind != TokenKind::Value || found == values_.end())
       scanner_.fail_here(
           fmt::format("no task before this makes %{}", scanner_.peek().text.substr(0, 60)));
     scanner_.next();
-    const LoopValue& value = tree_.values[found->second];
-    LoopStep step{.kind = LoopStep::Kind::Read, .dtype = value.dtype, .source = found->second};
+    return found->second;
+  }
+
+  Term read() {
+    const size_t found = made_before();
+    const LoopValue& value = tree_.values[found];
+    LoopStep step{.kind = LoopStep::Kind::Read, .dtype = value.dtype, .source = found};
     step.before = scanner_.accept("'");
     if (scanner_.at("[")) {
       step.at = indices();

@@ -64,6 +64,9 @@ class TreePrinter {
       out += " limit " + join(loop.limit->results, ", ", [&](uint32_t result) {
                return step(*loop.limit, result, kNothingAround);
              });
+    if (loop.picks)
+      out += fmt::format(" picks %{}{}", tree_.values[loop.picks->value].name,
+                         indices(loop.picks->at));
     if (loop.down) out += " down";
     if (!loop.deal.empty())
       out += " deal " + join(loop.deal, ", ", [&](const Deal& d) { return text_of(d); });

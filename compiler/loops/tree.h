@@ -177,6 +177,13 @@ struct Deal {
   size_t axis = 0;     ///< Grouped
 };
 
+/// The turns of a loop as a list in a workspace, which an earlier phase has left. The value has one
+/// axis more than there are coordinates: the place in the list.
+struct LoopPicks {
+  size_t value = 0;
+  std::vector<Expr> at = {};
+};
+
 struct Loop;
 using LoopItem = std::variant<LoopTask, Box<Loop>>;
 using LoopRegion = std::vector<LoopItem>;
@@ -193,6 +200,10 @@ struct Loop {
   /// Integers that are loaded where the loop begins. `bounds` and `parts` use them as
   /// "<axis>.limit", "<axis>.limit1", ..
   std::optional<LoopBody> limit = {};
+  /// If there is a list, the loop runs over the places in it: turn n takes the indices of the turn
+  /// that the list has there. `bounds` and `parts` are then those of n, as if the axis began with
+  /// the first turn of the list.
+  std::optional<LoopPicks> picks = {};
   bool down = false;  ///< whether it runs from the last turn to the first
   // Marks.
   int64_t ring = 0;    ///< number of slots for the copies inside

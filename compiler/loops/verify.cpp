@@ -10,7 +10,8 @@
 //   L7  rank stands directly in grid, group in rank or grid; only parallel loops have a machine
 //   L8  a reduction over the axis of a parallel loop has `combine`, and the loop is on grid or rank
 //   L9  a loop's bounds are over axes of the loops around it; a limit is an integer from memory or
-//       a workspace, at indices that the loops around take one by one, or at numbers of their turns
+//       a workspace, at indices that the loops around take one by one, or at numbers of their
+//       turns; so is a list of turns
 //   L10 marks stand only where they have a meaning
 //   L11 only values that follow a running value, by a ratio or a shift, read it
 #include "compiler/loops/verify.h"
@@ -117,6 +118,10 @@ class TreeChecker {
                  "the axis of a loop does not exist");
         if (const auto& limit = (*loop)->limit)
           check_numbers(*limit, std::max<size_t>(limit->results.size(), 1));
+        if (const auto& picks = (*loop)->picks)
+          expect(picks->value < tree_.values.size() &&
+                     tree_.values[picks->value].axes.size() == picks->at.size() + 1,
+                 "L1", "the list of turns does not exist, or has not one axis more than are given");
         for (const Deal& deal : (*loop)->deal)
           expect(deal.axis < tree_.axes.size(), "L1",
                  "the axis of an order of turns does not exist");
@@ -181,6 +186,7 @@ class TreeChecker {
     check_machine(loop);
     check_bounds(loop);
     check_limit(loop);
+    check_picks(loop);
     check_marks(loop);
     around_.push_back(&loop);
     check(loop.body);
@@ -256,40 +262,48 @@ class TreeChecker {
              fmt::format("a limit must be an integer of a dtype that i64 holds, but is {}",
                          name(dtype)));
     }
-    // Whether a coordinate is the number of the present turn of a loop around.
-    const auto is_turn = [&](const Expr& e) {
-      if (e.kind() != Expr::Kind::FloorDiv || e.operands()[0].kind() != Expr::Kind::Symbol)
-        return false;
-      const size_t axis = axis_named(e.operands()[0].symbol_name());
-      const LoopLevel* level =
-          axis < tree_.axes.size() ? level_of(axis, /*groups=*/false) : nullptr;
-      const auto turn = e.operands()[1].as_constant();
-      return level && turn && *turn % level->turn == 0;
-    };
-    const auto check = [&](const Expr& e) {
-      check_coordinate(e, nullptr, 0);
-      if (is_turn(e)) return;
-      for (const std::string& symbol : e.symbols()) {
-        const size_t axis = axis_named(symbol);
-        if (axis == tree_.axes.size()) continue;
-        const LoopLevel* level = level_of(axis);
-        expect(level && level->turn == 1, "L9",
-               fmt::format("a limit depends on {}, which no loop around takes index by index",
-                           symbol));
-      }
-    };
     for (const LoopStep& s : body.steps) {
       check_step(body, s);
-      const bool is_made =
-          s.kind != LoopStep::Kind::Read ||
-          (made_[s.source] && tree_.values[s.source].storage == Storage::Workspace);
-      expect(is_made, "L9",
+      expect(s.kind != LoopStep::Kind::Read || is_left(s.source), "L9",
              "a limit can read only those values of the kernel that an earlier phase has left in "
              "a workspace");
-      for (const Expr& e : s.at) check(e);
+      for (const Expr& e : s.at) check_limit_index(e);
       for (const RangeCondition& c : s.conditions)
-        for (const Expr* e : {&c.value, &c.min, &c.limit}) check(*e);
+        for (const Expr* e : {&c.value, &c.min, &c.limit}) check_limit_index(*e);
     }
+  }
+  void check_picks(const Loop& loop) {
+    if (!loop.picks) return;
+    expect(loop.levels.size() == 1 && !loop.parallel && !loop.down && loop.bounds, "L9",
+           "only a stream over one axis that runs up, within bounds, can have a list of turns");
+    expect(is_left(loop.picks->value) && is_integer(tree_.values[loop.picks->value].dtype), "L9",
+           "a list of turns has integers that an earlier phase has left in a workspace");
+    for (const Expr& e : loop.picks->at) check_limit_index(e);
+  }
+  bool is_left(size_t value) const {
+    return made_[value] && tree_.values[value].storage == Storage::Workspace;
+  }
+  // A coordinate of what is loaded where a loop begins.
+  void check_limit_index(const Expr& e) {
+    check_coordinate(e, nullptr, 0);
+    if (is_turn(e)) return;
+    for (const std::string& symbol : e.symbols()) {
+      const size_t axis = axis_named(symbol);
+      if (axis == tree_.axes.size()) continue;
+      const LoopLevel* level = level_of(axis);
+      expect(
+          level && level->turn == 1, "L9",
+          fmt::format("a limit depends on {}, which no loop around takes index by index", symbol));
+    }
+  }
+  // Whether a coordinate is the number of the present turn of a loop around.
+  bool is_turn(const Expr& e) const {
+    if (e.kind() != Expr::Kind::FloorDiv || e.operands()[0].kind() != Expr::Kind::Symbol)
+      return false;
+    const size_t axis = axis_named(e.operands()[0].symbol_name());
+    const LoopLevel* level = axis < tree_.axes.size() ? level_of(axis, /*groups=*/false) : nullptr;
+    const auto turn = e.operands()[1].as_constant();
+    return level && turn && *turn % level->turn == 0;
   }
   size_t axis_named(std::string_view name) const {
     size_t i = 0;

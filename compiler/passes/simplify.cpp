@@ -49,6 +49,24 @@ Replacement undo(const Site& s, ElementwiseOp op) {
   return inner && inner->op == op ? Replacement(s.operand(0).operands[0]) : std::nullopt;
 }
 
+// The comparison that holds where operand 0, a comparison, does not. Neither of `<` and `>=` holds
+// for NaN.
+Replacement negate_comparison(const Site& s) {
+  constexpr std::pair<ElementwiseOp, ElementwiseOp> kOpposites[] = {
+      {ElementwiseOp::lt, ElementwiseOp::ge},
+      {ElementwiseOp::gt, ElementwiseOp::le},
+      {ElementwiseOp::eq, ElementwiseOp::ne}};
+  const auto* inner = s.operand_as<MapOp>(0);
+  if (!inner) return std::nullopt;
+  const std::vector<NodeId>& compared = s.operand(0).operands;
+  for (const auto& [a, b] : kOpposites) {
+    if (inner->op != a && inner->op != b) continue;
+    if (a != ElementwiseOp::eq && is_floating(s.graph[compared[0]].type.dtype)) return std::nullopt;
+    return build::map(s.graph, inner->op == a ? b : a, compared, s.node.location);
+  }
+  return std::nullopt;
+}
+
 struct MapRule {
   ElementwiseOp op;
   std::string_view meaning;
@@ -67,6 +85,7 @@ constexpr MapRule kMapRules[] = {
     {ElementwiseOp::neg, "-(-x) = x", [](const Site& s) { return undo(s, ElementwiseOp::neg); }},
     {ElementwiseOp::logical_not, "not not x = x",
      [](const Site& s) { return undo(s, ElementwiseOp::logical_not); }},
+    {ElementwiseOp::logical_not, "not x < y is x >= y", negate_comparison},
     {ElementwiseOp::abs, "||x|| = |x|",
      [](const Site& s) {
        const auto* inner = s.operand_as<MapOp>(0);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/loops/cost.h"
 #include "compiler/loops/rules/asynchronous.h"
 #include "compiler/loops/rules/facts.h"
 
@@ -126,10 +127,13 @@ void limit_walk(Scheduled& out, size_t walk) {
 
 namespace {
 
-// Lets an earlier phase find the turns in which comparisons of integers from memory may hold, if
-// there are enough turns to leave some of them out.
+constexpr int64_t kFewTurns = 2;
+constexpr int64_t kUnrolled = 16;  // so that loads overlap
+
+// Lets an earlier phase find the first and the last turn in which comparisons of integers from
+// memory may hold, if there are enough turns to leave some of them out. This takes one phase, where
+// a list takes several.
 bool find_walk(Scheduled& out, size_t walk, int64_t turn, const std::optional<WalkRanges>& ranges) {
-  constexpr int64_t kFewTurns = 2;
   if (!ranges || planned_extent(out.tree, walk) <= kFewTurns * turn) return false;
   if (!out.try_take(LimitStep{{out.tree.axes[walk].name}})) return false;
   // The phase has loops over what turns of rows take, and one over the turns of the walk.
@@ -153,7 +157,6 @@ bool find_walk(Scheduled& out, size_t walk, int64_t turn, const std::optional<Wa
   out.try_take(OnStep{{name(grid)}, Machine::Grid});
   if (ranges->turns > 1)
     for (const std::string& axis : rows) out.try_take(WholeStep{{axis}});
-  constexpr int64_t kUnrolled = 16;  // so that loads overlap
   if (!inner.empty()) {
     at_once(inner, std::min(ranges->indices, turn));
     if (ranges->indices == 1) out.try_take(UnrollStep{{inner}, std::min(kUnrolled, turn)});
@@ -162,9 +165,58 @@ bool find_walk(Scheduled& out, size_t walk, int64_t turn, const std::optional<Wa
   return true;
 }
 
+// Lets earlier phases list the turns in which conditions may hold, if there are enough turns to
+// leave some of them out.
+bool pick_walk(Scheduled& out, size_t walk, int64_t turn, const std::optional<WalkRanges>& ranges) {
+  const PickStep step{{out.tree.axes[walk].name}};
+  if (!ranges || !ranges->picks || planned_extent(out.tree, walk) <= kFewTurns * turn ||
+      legal(out.tree, step) || !needs_phases(out.tree, step))
+    return false;
+  out.take(step);
+  size_t tile = 0;  // the axis of the turns
+  visit_loops(out.tree.phases.back(), [&](const Loop& loop) {
+    if (loop.picks) tile = out.tree.values[loop.picks->value].axes.back();
+  });
+  const auto loops_over = [&](const std::string& axis) {
+    int64_t count = 0;
+    for (const LoopRegion& phase : out.tree.phases)
+      visit_loops(phase,
+                  [&](const Loop& loop) { count += runs_over(loop, *find_axis(out.tree, axis)); });
+    return count;
+  };
+  const auto at_once = [&](const LoopName& loop, int64_t number) {
+    if (number == 1) return;
+    const int64_t before = loops_over(loop.axis);
+    out.try_take(SplitStep{loop, number, /*padded=*/true});
+    const bool is_one = loops_over(loop.axis) == before;  // a loop of one turn is none
+    out.try_take(WholeStep{{loop.axis, loop.number + (is_one ? 0 : 1)}});
+  };
+  for (size_t phase = 0; phase + 1 < out.tree.phases.size(); ++phase) {
+    std::vector<LoopName> loops;
+    visit_loops(out.tree.phases[phase],
+                [&](const Loop& loop) { loops.push_back(name_of(out.tree, loop)); });
+    // The last come first, so that no step changes the name of a loop that follows.
+    for (size_t i = loops.size(); i-- > 1;) {
+      const size_t axis = *find_axis(out.tree, loops[i].axis);
+      const bool in_grid = find_loop(out.tree, loops[i])->items.size() == 2;
+      if (axis == tile) {
+        at_once(loops[i], ranges->turns);
+      } else if (in_grid) {  // over rows
+        if (ranges->turns > 1) out.try_take(WholeStep{loops[i]});
+      } else {
+        at_once(loops[i], std::min(ranges->indices, turn));
+        if (ranges->indices == 1) out.try_take(UnrollStep{loops[i], std::min(kUnrolled, turn)});
+      }
+    }
+    out.try_take(OnStep{loops[0], Machine::Grid});
+  }
+  return true;
+}
+
 }  // namespace
 
 void part_walk(Scheduled& out, size_t walk, int64_t turn, std::optional<WalkRanges> ranges) {
+  if (pick_walk(out, walk, turn, ranges)) return;
   const LoopName loop{out.tree.axes[walk].name, 1};
   std::vector<IndexComparison> conditions;
   for_each_task(out.tree.phases[0], [&](const LoopTask& task, const auto&) {
@@ -201,6 +253,31 @@ void part_walk(Scheduled& out, size_t walk, int64_t turn, std::optional<WalkRang
   if (!cut) return;
   if (falls(*cut)) out.try_take(ReverseStep{loop});
   out.try_take(PartStep{loop, *cut});
+}
+
+std::optional<Refusal> take_with_picks(
+    Scheduled& out, const Target& target,
+    const std::function<std::optional<Refusal>(Scheduled&, bool picks)>& take) {
+  Scheduled picked = out;
+  const auto refusal = take(picked, true);
+  bool picks = false;
+  visit_loops(picked.tree.phases.back(),
+              [&](const Loop& loop) { picks |= loop.picks.has_value(); });
+  if (!picks) {
+    out = std::move(picked);
+    return refusal;
+  }
+  auto refused = take(out, false);
+  if (refusal) return refused;
+  // Nobody knows how many turns the list leaves out.
+  constexpr double kMostShare = 0.25;
+  LoopTree lists = picked.tree;
+  lists.phases.pop_back();
+  if (refused || cost_of(lists, target).seconds <= kMostShare * cost_of(out.tree, target).seconds) {
+    out = std::move(picked);
+    return std::nullopt;
+  }
+  return refused;
 }
 
 void draw_factors(Scheduled& out) {

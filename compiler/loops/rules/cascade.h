@@ -60,12 +60,19 @@ void limit_walk(Scheduled& out, size_t walk);
 /// many indices of each.
 struct WalkRanges {
   int64_t turns, indices;
+  bool picks = true;  ///< whether phases may list the turns
 };
+
+/// Takes steps that may let phases list the turns of the walk, or do without. The list must be
+/// cheap beside the walk.
+std::optional<Refusal> take_with_picks(
+    Scheduled& out, const Target& target,
+    const std::function<std::optional<Refusal>(Scheduled&, bool picks)>& take);
 
 /// Skips the turns in which a comparison of indices masks everything, and separates those in which
 /// it masks nothing, which need not evaluate it. The same is done for comparisons of integers from
-/// memory if `ranges` are given. Without such a comparison, only the last turn checks where the
-/// axis ends.
+/// memory if `ranges` are given. If they allow it, a list of turns takes all conditions into
+/// account instead. Without such a comparison, only the last turn checks where the axis ends.
 void part_walk(Scheduled& out, size_t walk, int64_t turn, std::optional<WalkRanges> ranges = {});
 
 }  // namespace braze

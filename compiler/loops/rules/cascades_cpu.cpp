@@ -78,12 +78,7 @@ std::vector<FirstDot> first_dots(const LoopTree& tree, const Cascade& cascade) {
   return out;
 }
 
-}  // namespace
-
-std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target) {
-  if (const auto found = find_cascade(out.tree); std::holds_alternative<Refusal>(found))
-    return std::get<Refusal>(found);
-  draw_factors(out);
+std::optional<Refusal> take_rows(Scheduled& out, const Target& target, bool picks) {
   const LoopTree tree = out.tree;
   const auto found = find_cascade(tree);
   if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
@@ -123,7 +118,7 @@ std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target
     streams.insert(dot.task->over.begin(), dot.task->over.end());
   make_whole(out, {cascade.walk}, streams);
   if (auto refusal = join_walk(out, cascade.walk, tile->turn)) return refusal;
-  part_walk(out, cascade.walk, tile->turn, WalkRanges{1, tile->turn});
+  part_walk(out, cascade.walk, tile->turn, WalkRanges{1, tile->turn, picks});
   // Turns of a walk that begins anywhere are no whole panels.
   const Loop& walked = loop_at(out.tree, *find_loop(out.tree, {walk}));
   const bool from_start = !walked.bounds || walked.bounds->first.is_constant(0);
@@ -136,6 +131,16 @@ std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target
   }
   sum_in_parts(out);
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target) {
+  if (const auto found = find_cascade(out.tree); std::holds_alternative<Refusal>(found))
+    return std::get<Refusal>(found);
+  draw_factors(out);
+  return take_with_picks(
+      out, target, [&](Scheduled& tree, bool picks) { return take_rows(tree, target, picks); });
 }
 
 }  // namespace braze

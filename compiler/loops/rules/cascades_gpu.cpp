@@ -204,8 +204,8 @@ void deal_tiles(Scheduled& out, const Cascade& cascade, double walked_bytes, con
   bool ends_with_rows = false;
   visit_loops(tree.phases.back(), [&](const Loop& loop) {
     if (loop.bounds)
-      ends_with_rows |=
-          loop.bounds->second.uses(end_symbol(tree.axes[*cascade.rows]).symbol_name());
+      ends_with_rows |= loop.picks || loop.bounds->second.uses(
+                                          end_symbol(tree.axes[*cascade.rows]).symbol_name());
   });
   if (ends_with_rows && grid.levels.back().axis == *cascade.rows)
     orders.push_back({Deal::Order::Longest, 0, ""});
@@ -261,7 +261,7 @@ bool may_run_ahead(const LoopTree& tree, size_t walk) {
 }
 
 std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
-                                         const Target& target) {
+                                         const Target& target, bool picks) {
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   const std::string rows = name(*cascade.rows), walk = name(cascade.walk);
   Factors factors;
@@ -321,7 +321,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
     dealt = {OnStep{{rows, 2}, Machine::Group}};
   }
   if (auto refusal = walk_in_turns(out, cascade, factors, std::move(cut), dealt, turn,
-                                   /*chunks=*/1, kRanges))
+                                   /*chunks=*/1, {kRanges.turns, kRanges.indices, picks}))
     return refusal;
   // A copy that two turns read keeps the first dots from running ahead. What is read only in few of
   // the turns is loaded there instead.
@@ -562,7 +562,8 @@ std::optional<Refusal> deal_chunks(Scheduled& out, int64_t threads) {
   return std::nullopt;
 }
 
-std::optional<Refusal> take_warps(Scheduled& out, const Cascade& cascade, const Target& target) {
+std::optional<Refusal> take_warps(Scheduled& out, const Cascade& cascade, const Target& target,
+                                  bool picks) {
   Factors factors;
   if (auto refusal = find_factors(out.tree, cascade, /*by_boxes=*/false, factors)) return refusal;
   const std::string rows = out.tree.axes[*cascade.rows].name,
@@ -577,7 +578,7 @@ std::optional<Refusal> take_warps(Scheduled& out, const Cascade& cascade, const 
   std::vector<StepKind> cut = {SplitStep{{rows}, tile->rows(), true}, WholeStep{{rows, 2}}};
   if (out.tree.axes[*cascade.rows].extent.is_constant(tile->rows())) cut = {WholeStep{{rows}}};
   if (auto refusal = walk_in_turns(out, cascade, factors, std::move(cut), {}, tile->turn, chunks,
-                                   kPlainRanges))
+                                   {kPlainRanges.turns, kPlainRanges.indices, picks}))
     return refusal;
   const bool has_chunks = out.tree.phases.size() > 1 && chunks > 1;
   if (has_chunks) rename_parts(out.tree, factors);
@@ -632,17 +633,20 @@ std::optional<Refusal> tile_cascade_for_gpu(Scheduled& out, const Target& target
                     2 * instances_of(before.tree, cascade) <= target.cores;
   std::optional<Refusal> refused;
   if (cuts) {
-    refused = take_warps(out, cascade, target);
+    refused = take_warps(out, cascade, target, /*picks=*/false);
     if (!refused || !target.asynchronous_dots) return refused;
     out = before;
   }
   if (target.asynchronous_dots) {
-    auto refusal = take_asynchronous(out, cascade, target);
-    if (!refusal || cuts) return refusal;
-    refused = std::move(refusal);
+    refused = take_with_picks(out, target, [&](Scheduled& tree, bool picks) {
+      return take_asynchronous(tree, cascade, target, picks);
+    });
+    if (!refused || cuts) return refused;
     out = before;
   }
-  auto refusal = take_warps(out, cascade, target);
+  auto refusal = take_with_picks(out, target, [&](Scheduled& tree, bool picks) {
+    return take_warps(tree, cascade, target, picks);
+  });
   if (!refusal) out.refused = std::move(refused);
   return refusal && refused ? refused : refusal;
 }

@@ -287,6 +287,7 @@ std::optional<Refusal> bounds_use(const LoopTree& tree, const LoopRegion& region
     if (loop.limit)
       for (const LoopStep& s : loop.limit->steps)
         bounds.insert(bounds.end(), s.at.begin(), s.at.end());
+    if (loop.picks) bounds.insert(bounds.end(), loop.picks->at.begin(), loop.picks->at.end());
     for (const Expr& bound : bounds)
       if (bound.uses(name) || bound.uses(end))
         out = Refusal{

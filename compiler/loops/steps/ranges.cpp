@@ -4,8 +4,8 @@
 #include <map>
 #include <variant>
 
-#include "compiler/loops/steps/own_names.h"
 #include "compiler/loops/steps/skips.h"
+#include "compiler/loops/steps/tile_phase.h"
 #include "compiler/loops/text.h"
 #include "ir/support/text.h"
 
@@ -63,7 +63,7 @@ class Comparisons {
       return fail(fmt::format("both numbers that are compared differ along {}", walk));
     out.walked = walks[0] ? 0 : 1;
     for (const LoopBody& side : out.sides)
-      if (auto reason = not_loaded(side)) return fail(std::move(*reason));
+      if (auto reason = why_not_loaded(tree_, side)) return fail(std::move(*reason));
     for (const size_t axis : axes_of(out.sides[out.walked]))
       if (axis != walk_ && !is_single(axis))
         return fail(fmt::format("a number that is compared differs along both {} and {}", walk,
@@ -81,34 +81,11 @@ class Comparisons {
     return out;
   }
 
-  std::set<size_t> axes_of(const LoopBody& body) const {
-    std::set<size_t> out;
-    LoopBody copy = body;
-    change_exprs(copy, [&](Expr& e) {
-      for (const std::string& symbol : e.symbols())
-        if (const auto axis = find_axis(tree_, symbol)) out.insert(*axis);
-    });
-    return out;
-  }
+  std::set<size_t> axes_of(const LoopBody& body) const { return axes_in(tree_, body); }
   // Whether the loops around take the axis index by index.
-  bool is_single(size_t axis) const {
-    return is_cut(around_, axis) &&
-           extent_in(tree_, around_, axis, /*groups=*/false).is_constant(1);
-  }
+  bool is_single(size_t axis) const { return takes_one(tree_, around_, axis); }
 
  private:
-  std::optional<std::string> not_loaded(const LoopBody& body) const {
-    if (has_loaded_coordinates(body)) return "a number is loaded at an index that is loaded";
-    for (const LoopStep& s : body.steps) {
-      if (s.kind == LoopStep::Kind::Read)
-        return fmt::format("%{} is computed in this kernel, not loaded",
-                           tree_.values[s.source].name);
-      if (s.kind == LoopStep::Kind::Load && tree_.tensors[s.source].mode != Mode::In)
-        return fmt::format("the kernel also writes {}", tree_.tensors[s.source].name);
-    }
-    return std::nullopt;
-  }
-
   const LoopTree& tree_;
   size_t walk_;
   std::vector<const Loop*> around_;
@@ -150,59 +127,21 @@ std::variant<std::vector<Comparison>, Refusal> find_comparisons(const LoopTree& 
 
 // --- The phase that looks at it -----------------------------------------------------------------
 
-// Makes the steps of a body, one after the other.
-struct Body {
-  const LoopTree& tree;
-  LoopBody body = {};
-
-  uint32_t push(LoopStep s) {
-    body.steps.push_back(std::move(s));
-    return static_cast<uint32_t>(body.steps.size() - 1);
-  }
-  uint32_t read(size_t value) {
-    const LoopValue& read = tree.values[value];
-    LoopStep s{.kind = LoopStep::Kind::Read, .dtype = read.dtype, .source = value};
-    for (const size_t axis : read.axes) s.at.push_back(tree.axes[axis].index());
-    return push(std::move(s));
-  }
-  uint32_t index(const Expr& e, DType dtype) {
-    return push({.kind = LoopStep::Kind::Index, .dtype = dtype, .at = {e}});
-  }
-  uint32_t apply(ElementwiseOp op, DType dtype, std::vector<uint32_t> arguments) {
-    return push({.dtype = dtype, .op = op, .arguments = std::move(arguments)});
-  }
-  LoopBody result(uint32_t step) {
-    body.results = {step};
-    return std::move(body);
-  }
-};
-
-class RangePhase {
+class RangePhase : TilePhase {
  public:
   RangePhase(LoopTree& tree, const ItemPlace& place)
-      : out_(tree),
-        around_(loops_around(tree, place)),
-        comparisons_(tree, loop_at(tree, place), around_),
-        walk_(loop_at(tree, place).levels[0].axis),
-        turn_(loop_at(tree, place).levels[0].turn) {}
+      : TilePhase(tree, place), comparisons_(tree, loop_at(tree, place), around_) {}
 
   /// Makes the phase for these comparisons. Returns the integers that the loop loads where it
   /// begins: the numbers of its first turn and of that behind its last one, and the same of the
   /// turns that are kept whole.
   LoopBody make(const std::vector<Comparison>& comparisons, LoopRegion& phase) {
-    const Expr extent = out_.axes[walk_].extent;
-    const Expr tiles = ceildiv(extent, turn_);
-    dtype_ = tiles.range().max < (int64_t{1} << 30) ? DType::I32 : DType::I64;
     for (const Comparison& c : comparisons)
       for (const LoopBody& side : c.sides)
         for (const size_t axis : comparisons_.axes_of(side))
           if (axis != walk_) cut(axis);
-    if (grid_.empty()) {
-      grid_.push_back(new_axis(out_.axes[walk_].name + "g", 1));
-      numbers_.emplace_back(0);
-    }
-    tile_ = new_axis(out_.axes[walk_].name + "t", tiles);
-    if (turn_ > 1) inner_ = new_axis(out_.axes[walk_].name + "r", turn_);
+    cut_walk();
+    const Expr tiles = out_.axes[tile_].extent;
 
     // Rows are folded before the loop over the turns, what differs along it in each of them.
     LoopRegion rows, walk, inside;
@@ -224,11 +163,11 @@ class RangePhase {
     }
     const Expr t = out_.axes[tile_].index();
     // If there are no such turns, the last one begins before the axis ends all the same.
-    const size_t first = fold(walk, "span_first", Monoid::Min, /*all=*/false, t, tiles - 1);
-    const size_t end = fold(walk, "span_end", Monoid::Max, false, t + 1, 0);
-    const size_t whole = fold(walk, "span_whole", Monoid::Min, /*all=*/true, t, tiles);
-    const size_t whole_end = fold(walk, "span_whole_end", Monoid::Max, true, t + 1, 0);
-    const size_t count = fold(walk, "span_count", Monoid::Sum, true, 1, 0);
+    const size_t first = fold_turns(walk, "span_first", Monoid::Min, /*all=*/false, t, tiles - 1);
+    const size_t end = fold_turns(walk, "span_end", Monoid::Max, false, t + 1, 0);
+    const size_t whole = fold_turns(walk, "span_whole", Monoid::Min, /*all=*/true, t, tiles);
+    const size_t whole_end = fold_turns(walk, "span_whole_end", Monoid::Max, true, t + 1, 0);
+    const size_t count = fold_turns(walk, "span_count", Monoid::Sum, true, 1, 0);
     add_stream(rows, tile_, std::move(walk));
 
     std::vector<size_t> kept;
@@ -239,18 +178,18 @@ class RangePhase {
           .kind = LoopTask::Kind::Compute, .target = kept.back(), .body = std::move(body)});
     };
     {
-      Body b{out_};
+      BodyMaker b{out_};
       const uint32_t last = b.index(max(0, tiles - 1), dtype_);
       keep("span_begin", b.result(b.apply(ElementwiseOp::min, dtype_, {b.read(first), last})));
     }
     {
-      Body b{out_};
+      BodyMaker b{out_};
       const uint32_t none = b.index(0, dtype_);
       keep("span_stop", b.result(b.apply(ElementwiseOp::max, dtype_, {b.read(end), none})));
     }
     {
       // Turns between those that are whole must be whole too.
-      Body b{out_};
+      BodyMaker b{out_};
       const uint32_t begins = b.read(whole), all = b.read(count);
       const uint32_t behind = b.apply(ElementwiseOp::add, dtype_, {begins, all});
       const uint32_t dense = b.apply(ElementwiseOp::eq, DType::Bool, {behind, b.read(whole_end)});
@@ -258,7 +197,7 @@ class RangePhase {
       keep("span_kept", b.result(b.apply(ElementwiseOp::select, dtype_, {dense, begins, none})));
     }
     {
-      Body b{out_};
+      BodyMaker b{out_};
       const uint32_t none = b.index(0, dtype_);
       keep("span_kept_end",
            b.result(b.apply(ElementwiseOp::max, dtype_, {b.read(whole_end), none})));
@@ -278,158 +217,34 @@ class RangePhase {
   }
 
  private:
-  struct Extremes {
-    size_t least, greatest;  // values
-  };
   struct Compared {
     ElementwiseOp op;
     Extremes a, b;
   };
 
-  size_t new_axis(const std::string& name, const Expr& extent) {
-    out_.axes.push_back({unused_axis(out_, name), extent});
-    return out_.axes.size() - 1;
-  }
-  size_t value(const std::string& name, DType dtype, std::vector<size_t> axes) {
-    out_.values.push_back({unused_value(out_, name), dtype, std::move(axes)});
-    return out_.values.size() - 1;
-  }
-
-  // Gives the phase axes for the turns of an axis of the loops around, and for what a turn takes.
-  void cut(size_t axis) {
-    if (digits_.contains(axis)) return;
-    const std::string name = out_.axes[axis].name;
-    const Expr extent = out_.axes[axis].extent;
-    const int64_t turn = extent_in(out_, around_, axis, /*groups=*/false).as_constant().value_or(1);
-    Expr index = 0;
-    if (is_cut(around_, axis)) {
-      const size_t number = new_axis(name + "t", ceildiv(extent, turn));
-      grid_.push_back(number);
-      numbers_.push_back(floordiv(out_.axes[axis].index(), turn));
-      index = out_.axes[number].index() * Expr(turn);
-    }
-    std::optional<size_t> inner;
-    if (!comparisons_.is_single(axis)) {
-      inner = new_axis(name + "r", turn);
-      index += out_.axes[*inner].index();
-      // The last index stands for those beyond the end.
-      if (!extent.is_multiple_of(turn)) index = min(index, extent - 1);
-    }
-    digits_[axis] = {index, inner};
-  }
   std::optional<size_t> inner_of(const Comparison& c) const {
     for (const size_t axis : comparisons_.axes_of(c.sides[1 - c.walked]))
       if (const auto inner = digits_.at(axis).inner) return inner;
     return std::nullopt;
   }
 
-  static void add_stream(LoopRegion& region, size_t axis, LoopRegion body) {
-    Loop loop{.levels = {{axis}}};
-    loop.body = std::move(body);
-    region.emplace_back(std::move(loop));
-  }
-
-  // The least and the greatest of a number along the axis `inner`, or the number itself if it does
-  // not differ along one. Their tasks are added to the region.
-  Extremes extremes(const LoopBody& number, std::vector<size_t> axes, std::optional<size_t> inner,
-                    LoopRegion& region) {
-    LoopBody body = number;
-    std::unordered_map<std::string, Expr> places;
-    for (const auto& [axis, digit] : digits_) places.emplace(out_.axes[axis].name, digit.index);
-    Expr index = out_.axes[tile_].index() * Expr(turn_);
-    if (inner_) index += out_.axes[*inner_].index();
-    const Expr extent = out_.axes[walk_].extent;
-    if (!extent.is_multiple_of(turn_)) index = min(index, extent - 1);
-    places.emplace(out_.axes[walk_].name, index);
-    change_exprs(body, [&](Expr& e) { e = e.substitute(places); });
-    const DType dtype = body.steps[body.results[0]].dtype;
-    if (!inner) {
-      const size_t own = value("span_number", dtype, std::move(axes));
-      region.emplace_back(
-          LoopTask{.kind = LoopTask::Kind::Compute, .target = own, .body = std::move(body)});
-      return {own, own};
-    }
-    const auto add = [&](const char* name, Monoid monoid) {
-      const size_t own = value(name, dtype, axes);
-      LoopTask task{.kind = LoopTask::Kind::Fold, .target = own, .over = {*inner}, .body = body};
-      task.monoid = monoid;
-      region.emplace_back(std::move(task));
-      return own;
-    };
-    const size_t least = add("span_least", Monoid::Min);
-    return {least, add("span_greatest", Monoid::Max)};
-  }
-
-  // Whether a comparison holds for all pairs of numbers in a turn, or for some pair.
-  static uint32_t holds(Body& b, const Compared& c, bool all) {
-    using Op = ElementwiseOp;
-    const auto row = [&](Op op, size_t x, size_t y) {
-      return b.apply(op, DType::Bool, {b.read(x), b.read(y)});
-    };
-    const auto both = [&](uint32_t x, uint32_t y) {
-      return b.apply(Op::logical_and, DType::Bool, {x, y});
-    };
-    const auto either = [&](uint32_t x, uint32_t y) {
-      return b.apply(Op::logical_or, DType::Bool, {x, y});
-    };
-    switch (c.op) {
-      case Op::lt:
-      case Op::le:
-        return all ? row(c.op, c.a.greatest, c.b.least) : row(c.op, c.a.least, c.b.greatest);
-      case Op::gt:
-      case Op::ge:
-        return all ? row(c.op, c.a.least, c.b.greatest) : row(c.op, c.a.greatest, c.b.least);
-      case Op::eq:
-        return all ? both(row(Op::eq, c.a.least, c.b.greatest),
-                          row(Op::eq, c.a.greatest, c.b.least))
-                   : both(row(Op::le, c.a.least, c.b.greatest),
-                          row(Op::ge, c.a.greatest, c.b.least));
-      default:
-        return all ? either(row(Op::lt, c.a.greatest, c.b.least),
-                            row(Op::gt, c.a.least, c.b.greatest))
-                   : either(row(Op::ne, c.a.least, c.b.greatest),
-                            row(Op::ne, c.a.greatest, c.b.least));
-    }
-  }
-
   // Folds `then` over the turns in which all comparisons hold for all pairs of numbers, or may hold
   // for some, and `otherwise` over all others.
-  size_t fold(LoopRegion& region, const char* name, Monoid monoid, bool all, const Expr& then,
-              const Expr& otherwise) {
-    Body b{out_};
+  size_t fold_turns(LoopRegion& region, const char* name, Monoid monoid, bool all, const Expr& then,
+                    const Expr& otherwise) {
+    BodyMaker b{out_};
     std::optional<uint32_t> condition;
     for (const Compared& c : compared_) {
-      const uint32_t own = holds(b, c, all);
+      const uint32_t own = holds(b, c.op, c.a, c.b, all);
       condition =
           condition ? b.apply(ElementwiseOp::logical_and, DType::Bool, {*condition, own}) : own;
     }
     const uint32_t yes = b.index(then, dtype_), no = b.index(otherwise, dtype_);
     LoopBody body = b.result(b.apply(ElementwiseOp::select, dtype_, {*condition, yes, no}));
-    LoopTask task{.kind = LoopTask::Kind::Fold,
-                  .target = value(name, dtype_, {}),
-                  .over = {tile_},
-                  .body = std::move(body)};
-    task.monoid = monoid;
-    region.emplace_back(std::move(task));
-    return std::get<LoopTask>(region.back()).target;
+    return fold(region, name, dtype_, monoid, {}, {tile_}, std::move(body));
   }
 
-  struct Digits {
-    Expr index;                   // of the axis, over those of the phase
-    std::optional<size_t> inner;  // the axis of what a turn takes
-  };
-
-  LoopTree& out_;
-  std::vector<const Loop*> around_;
   Comparisons comparisons_;
-  size_t walk_;
-  int64_t turn_;
-  DType dtype_ = DType::I32;
-  size_t tile_ = 0;  // the axis of the loop's turns
-  std::optional<size_t> inner_;
-  std::vector<size_t> grid_;   // the axes of turns of the loops around
-  std::vector<Expr> numbers_;  // the present turns of these loops
-  std::map<size_t, Digits> digits_;
   std::vector<Compared> compared_;
 };
 

@@ -85,6 +85,9 @@ inline constexpr Code kNoLimit{
 inline constexpr Code kNoRange{
     "no-range", ErrorKind::InvalidArgument,
     "No task compares integers that are loaded along a loop with others."};
+inline constexpr Code kNoPick{
+    "no-pick", ErrorKind::InvalidArgument,
+    "No task chooses by a condition of which an earlier phase could find where it may hold."};
 inline constexpr Code kNothingAlike{
     "nothing-alike", ErrorKind::InvalidArgument,
     "Loops compute nothing alike that one of them could make for all."};

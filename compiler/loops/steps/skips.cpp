@@ -120,11 +120,18 @@ class WhereFalse {
           return a;
         if (is_floating(s.dtype) && a.kind == Known::Kind::Number && b.kind == Known::Kind::Number)
           return known(s.op == ElementwiseOp::add ? a.number + b.number : a.number - b.number);
+        if (s.op == ElementwiseOp::add)
+          for (size_t i = 0; i < 2; ++i)
+            if (const Known x = argument(i); is_infinite(x) && is_finite(body, s.arguments[1 - i]))
+              return x;
         return {};
       }
       case ElementwiseOp::fma: {
-        // -inf * positive - extreme
+        // -inf * positive - extreme, or finite * finite - inf
         const Known a = argument(0), b = argument(1);
+        if (const Known c = argument(2);
+            is_infinite(c) && is_finite(body, s.arguments[0]) && is_finite(body, s.arguments[1]))
+          return c;
         const LoopStep& last = body.steps[s.arguments[2]];
         const bool extreme = last.kind == LoopStep::Kind::Apply && last.op == ElementwiseOp::neg &&
                              is_extreme(body, last.arguments[0]);
@@ -172,13 +179,39 @@ class WhereFalse {
     return s.kind == LoopStep::Kind::Read && running_.contains(s.source);
   }
 
+  // Whether this is finite, because the sums of dots are: constants, dots, and what is made of them
+  // by rows that keep small numbers finite.
+  bool is_finite(const LoopBody& body, uint32_t number) const {
+    const LoopStep& s = body.steps[number];
+    switch (s.kind) {
+      case LoopStep::Kind::Constant:
+        return std::isfinite(bits_to_double(s.dtype, s.bits));
+      case LoopStep::Kind::Index:
+        return true;
+      case LoopStep::Kind::Load:
+        return tree_.tensors[s.source].finite;
+      case LoopStep::Kind::Read:
+        return task_at(tree_, maker_of(tree_, s.source)).kind == LoopTask::Kind::Dot;
+      case LoopStep::Kind::Inside:
+        return false;
+      case LoopStep::Kind::Apply:
+        break;
+    }
+    constexpr ElementwiseOp kRows[] = {
+        ElementwiseOp::add, ElementwiseOp::sub,  ElementwiseOp::mul,    ElementwiseOp::fma,
+        ElementwiseOp::neg, ElementwiseOp::tanh, ElementwiseOp::convert};
+    return std::ranges::find(kRows, s.op) != std::end(kRows) &&
+           std::ranges::all_of(s.arguments,
+                               [&](uint32_t argument) { return is_finite(body, argument); });
+  }
+
   // Whether a condition cannot hold where the condition of the step does not hold.
   bool is_false(const LoopBody& body, uint32_t number) const {
     const LoopStep& s = body.steps[number];
-    if (s.kind != LoopStep::Kind::Apply) return false;
-    if (s.op == ElementwiseOp::logical_and)
-      return is_false(body, s.arguments[0]) || is_false(body, s.arguments[1]);
-    return is_condition_(body, s);
+    if (is_condition_(body, s)) return true;
+    return s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::logical_and &&
+           s.dtype == DType::Bool &&
+           (is_false(body, s.arguments[0]) || is_false(body, s.arguments[1]));
   }
 
   const LoopTree& tree_;

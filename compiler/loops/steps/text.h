@@ -21,6 +21,7 @@
 #include "compiler/loops/steps/marks.h"
 #include "compiler/loops/steps/merge.h"
 #include "compiler/loops/steps/order.h"
+#include "compiler/loops/steps/picks.h"
 #include "compiler/loops/steps/share.h"
 #include "compiler/loops/steps/skips.h"
 #include "compiler/loops/steps/stage.h"
@@ -31,7 +32,7 @@ namespace braze {
 
 using StepKind =
     std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep, OnStep,
-                 SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, LimitStep, ChunkStep,
+                 SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, LimitStep, PickStep, ChunkStep,
                  StageStep, LoadStep, ShareStep, KeepStep, AgainStep, FactorStep, PackStep,
                  RingStep, RolesStep, RegistersStep, UnitStep, DealStep, TurnsStep, AheadStep,
                  UnrollStep, PartialStep, PartStep, EncloseStep, SeekStep, BindStep, CacheStep,
