@@ -308,7 +308,6 @@ std::variant<Factors, Refusal> find_factors(const LoopTree& tree, const Products
 struct Tiling {
   int64_t rows = kRows, columns = 128, slots = 0;
   int64_t ranks = 1;         // blocks of a cluster that share the depth of a tile
-  int64_t sharers = 1;       // blocks of a cluster with neighbouring rows, which share the columns
   int64_t rows_at_once = 0;  // rows of a slab that what follows takes at once; 0: all, in registers
   int64_t band = 0;          // rows of tiles that are walked together
 };
@@ -409,7 +408,6 @@ double seconds_of(const LoopTree& tree, const Products& products, const Factors&
   // its part of the first.
   constexpr double kMemory = 0.85, kCache = 2, kDrawn = 1.5;
   constexpr double kMeeting = 1.5e-6;  // seconds, of the blocks of a cluster
-  constexpr double kWaiting = 0.3e-6;  // seconds, for the slowest of blocks that share copies
   // The share of what takes less time that is not hidden by what takes most.
   constexpr double kBeside = 0.03;
   const double cores = target.cores;
@@ -428,11 +426,8 @@ double seconds_of(const LoopTree& tree, const Products& products, const Factors&
   const double multiplying = all * static_cast<double>(products.dots.size()) * 2 * each *
                              static_cast<double>(tiling.rows) *
                              std::max(columns, kLeftFactor + columns / 2) / matrix_rate(target);
-  // What blocks share comes once from the cache.
-  const double panels = static_cast<double>(factors.slot_panels) -
-                        columns * (1 - 1 / static_cast<double>(tiling.sharers));
-  const double copying = all * each / static_cast<double>(factors.depth) * panels *
-                         static_cast<double>(kPanelBytes) /
+  const double copying = all * each / static_cast<double>(factors.depth) *
+                         static_cast<double>(factors.slot_panels * kPanelBytes) /
                          (target.cache_bytes_per_second * kCache);
   // The last blocks can draw more than their part if they are few.
   const double last = std::fmod(blocks, cores);
@@ -440,7 +435,7 @@ double seconds_of(const LoopTree& tree, const Products& products, const Factors&
   const double loading = bytes / (target.memory_bytes_per_second * kMemory) * drawn / blocks;
   const double longest = std::max({multiplying, copying, loading});
   return longest + kBeside * (multiplying + copying + loading - longest) +
-         (tiling.ranks > 1 ? kMeeting : 0) + (tiling.sharers > 1 ? kWaiting : 0);
+         (tiling.ranks > 1 ? kMeeting : 0);
 }
 
 // Exchanges rows and columns: what were the rows are all in each tile.
@@ -464,28 +459,17 @@ std::optional<std::pair<double, Tiling>> choose_exchanged(const LoopTree& tree,
                                                           const Products& products,
                                                           const Target& target) {
   constexpr int64_t kLeastTurns = 8;  // of each block
-  constexpr int64_t kSharers = 2;
   if (operations_after(tree) > kMostUnrolled && planned_extent(tree, products.columns) > kSlab)
     return std::nullopt;
   const int64_t most_ranks = planned_extent(tree, products.columns) <= kFewClusterRows
                                  ? std::min<int64_t>(kClusterParts, target.cluster_blocks)
                                  : 1;
   std::optional<std::pair<double, Tiling>> best;
-  struct Cluster {
-    int64_t ranks, sharers;
-  };
-  std::vector<Cluster> clusters;
-  for (int64_t ranks = 1; ranks <= most_ranks; ranks *= 2) clusters.push_back({ranks, 1});
-  if (kSharers <= target.cluster_blocks) clusters.push_back({1, kSharers});
   for (const int64_t groups : {kGroups, int64_t{1}})
-    for (const auto [ranks, sharers] : clusters) {
-      Tiling tiling{.rows = groups * kGroupRows, .ranks = ranks, .sharers = sharers};
-      if (sharers > 1 && (groups > 1 || planned_extent(tree, products.rows) <= tiling.rows))
-        continue;
-      // Each of the blocks that share columns copies whole pieces of them.
-      const int64_t multiple = kColumnMultiple * sharers;
-      tiling.columns = ceil_divide(planned_extent(tree, products.columns), multiple) * multiple;
-      if (tiling.columns > kMostColumns) continue;
+    for (int64_t ranks = 1; ranks <= most_ranks; ranks *= 2) {
+      Tiling tiling{.rows = groups * kGroupRows, .ranks = ranks};
+      tiling.columns =
+          ceil_divide(planned_extent(tree, products.columns), kColumnMultiple) * kColumnMultiple;
       const auto found = find_factors(tree, products, tiling.rows, tiling.columns);
       const auto* factors = std::get_if<Factors>(&found);
       if (!factors) return std::nullopt;
@@ -601,12 +585,11 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
   LoopName groups{row};
   if (!is_constant(row, tiling.rows)) {
     grid.push_back(row);
-    take(SplitStep{{row}, tiling.rows * tiling.sharers, true});
+    take(SplitStep{{row}, tiling.rows, true});
     groups.number = 2;
   }
-  // The rows of an instance are dealt to groups, or to blocks of a cluster that share the columns.
-  const bool has_groups = tiling.rows > kGroupRows, shares = tiling.sharers > 1;
-  if (has_groups || shares)
+  const bool has_groups = tiling.rows > kGroupRows;
+  if (has_groups)
     take(SplitStep{groups, kGroupRows, true})(WholeStep{{row, groups.number + 1}});
   else
     take(WholeStep{groups});
@@ -619,10 +602,9 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
   grid.insert(grid.end(), nest.begin() + 2, nest.end());
   if (grid.empty()) return no_rule("there is one tile");
   for (const std::string& axis : grid)
-    if (axis != row && (has_groups || shares)) take(ReorderStep{groups, {axis}});
+    if (axis != row && has_groups) take(ReorderStep{groups, {axis}});
   for (size_t i = 1; i < grid.size(); ++i) take(TupleStep{{grid[0]}, {grid[i]}});
   take(OnStep{{grid[0]}, Machine::Grid});
-  if (shares) take(OnStep{groups, Machine::Rank});
   if (has_groups && tiling.ranks == 1) take(OnStep{groups, Machine::Group});
   // The turns along all summed axes are counted as one.
   if (is_constant(summed.back(), factors.depth)) {
@@ -644,10 +626,9 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
   if (!products.exchanged) cut_stores(out, store, row, column, tiling, dots);
   std::vector<DealOrder> deal = {{Deal::Order::Rows}};
   if (tiling.ranks == 1) {
-    const int64_t instances = count_blocks(
-        out.tree, grid, {{row, tiling.rows * tiling.sharers}, {column, tiling.columns}},
-        target.cores / tiling.sharers);
-    deal.push_back({Deal::Order::Persistent, instances});
+    const int64_t blocks =
+        count_blocks(out.tree, grid, {{row, tiling.rows}, {column, tiling.columns}}, target.cores);
+    deal.push_back({Deal::Order::Persistent, blocks});
   }
   if (tiling.band > 0 && grid.size() > 1 && grid[0] == row && grid[1] == column)
     deal[0] = {Deal::Order::Band, tiling.band};
