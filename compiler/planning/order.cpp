@@ -171,7 +171,10 @@ class Order {
   // the launches of kernels that differ in their sizes.
   void join_kernels(const std::vector<size_t>& order, bool last) {
     join_by(keys_, order, last);
-    join_by(list_keys_, order, last);
+    // Beside exchanges, a launch of many sizes would begin when the last of its members can: four
+    // H200 took 27.3 ms for a step of training that takes 25.4 without such launches.
+    if (!std::ranges::any_of(order, [&](size_t k) { return collective(k) != nullptr; }))
+      join_by(list_keys_, order, last);
   }
 
   void join_by(const std::vector<std::string>& keys, const std::vector<size_t>& order, bool last) {

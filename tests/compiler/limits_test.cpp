@@ -45,6 +45,13 @@ bool is_limited(const Program& program) {
   });
 }
 
+// Whether tiles that a mask of loaded integers leaves out are known before the walk.
+bool leaves_out_tiles(const Program& program) {
+  return is_limited(program) || std::ranges::any_of(program.launches, [](const Launch& launch) {
+           return launch.schedule.find("pick ") != std::string::npos;
+         });
+}
+
 std::vector<Device> devices() {
   return {Device("cpu"), Device("sim:cpu"), Device("sim:sm_80"), Device("sim:sm_90")};
 }
@@ -201,7 +208,7 @@ TEST(Limits, DocumentsAgreeWithTheInterpreter) {
     };
     for (const Device& device : devices()) {
       const auto program = testing::compile_for(device, graph, as_one_kernel());
-      EXPECT_TRUE(is_limited(*program) || given.dtype == DType::F32) << device.name();
+      EXPECT_TRUE(leaves_out_tiles(*program) || given.dtype == DType::F32) << device.name();
       for (const auto& [name, rows, columns] : cases) {
         const auto inputs = given.inputs(graph, rows, columns);
         const CheckResult result =
