@@ -131,7 +131,7 @@ endfunction()
 # is no such device.
 function(braze_test_entry name target)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "DEVICE" "LABELS;ENVIRONMENT")
-  set(timeout 300)
+  set(timeout 600)
   if(BRAZE_SANITIZE)
     set(timeout 1800)
   endif()
