@@ -131,16 +131,18 @@ class Unifier {
     return parts[0];
   }
 
-  // The symbol that has these values.
+  // The symbol that has these values, plus a number if some are negative.
   Expr size(const std::vector<int64_t>& values) {
     const auto [found, added] = by_values_.try_emplace(values);
     if (added) {
+      // A symbol is no negative number, as what a padding adds to an index may be.
       const auto [least, most] = std::ranges::minmax(values);
+      const int64_t base = std::min<int64_t>(least, 0);
       int64_t divisor = 0;
-      for (const int64_t value : values) divisor = std::gcd(divisor, value);
-      found->second = Expr::symbol(unused_name(), {least, most}, divisor);
-      symbols.push_back(found->second);
-      for (size_t m = 0; m < values.size(); ++m) sizes[m].push_back(values[m]);
+      for (const int64_t value : values) divisor = std::gcd(divisor, value - base);
+      symbols.push_back(Expr::symbol(unused_name(), {least - base, most - base}, divisor));
+      found->second = symbols.back() + base;
+      for (size_t m = 0; m < values.size(); ++m) sizes[m].push_back(values[m] - base);
     }
     return found->second;
   }
