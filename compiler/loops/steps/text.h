@@ -32,11 +32,11 @@ namespace braze {
 
 using StepKind =
     std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep, OnStep,
-                 SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, LimitStep, PickStep, ChunkStep,
-                 StageStep, LoadStep, ShareStep, KeepStep, AgainStep, FactorStep, PackStep,
-                 RingStep, RolesStep, RegistersStep, UnitStep, DealStep, TurnsStep, AheadStep,
-                 UnrollStep, PartialStep, PartStep, EncloseStep, SeekStep, BindStep, CacheStep,
-                 LastStep, LeadStep, FlattenStep, ResiduesStep, ComposeStep>;
+                 SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, LimitStep, PickStep,
+                 ChunkStep, StageStep, LoadStep, ShareStep, KeepStep, AgainStep, FactorStep,
+                 PackStep, RingStep, RolesStep, RegistersStep, UnitStep, DealStep, TurnsStep,
+                 AheadStep, UnrollStep, PartialStep, PartStep, EncloseStep, SeekStep, BindStep,
+                 CacheStep, LastStep, LeadStep, FlattenStep, ResiduesStep, ComposeStep>;
 
 struct LoopTreeStep {
   StepKind kind;
