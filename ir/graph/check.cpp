@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <functional>
-#include <optional>
+#include <utility>
 
 #include "ir/graph/coarse.h"
 #include "ir/graph/interpret.h"
@@ -98,30 +98,41 @@ std::string CheckResult::summary() const {
   });
 }
 
-CheckResult check_outputs(const Graph& graph, std::span<const HostTensor> inputs,
-                          std::span<const HostTensor> got, Precision precision,
-                          std::span<const NodeId> by_nccl) {
-  if (got.size() != graph.outputs().size())
+ExpectedOutputs::ExpectedOutputs(Graph graph, std::vector<HostTensor> inputs, Precision precision,
+                                 std::vector<NodeId> by_nccl)
+    : graph_(std::move(graph)),
+      inputs_(std::move(inputs)),
+      precision_(precision),
+      by_nccl_(std::move(by_nccl)) {}
+
+CheckResult ExpectedOutputs::check(std::span<const HostTensor> got) {
+  if (got.size() != graph_.outputs().size())
     fail(codes::kBadInputs, fmt::format("graph '{}' has {} outputs, but {} results were given",
-                                        graph.name(), graph.outputs().size(), got.size()));
-  std::optional<std::vector<HostTensor>> interpreted;  // both are made when first needed
-  std::optional<std::vector<Bounded>> referenced;
+                                        graph_.name(), graph_.outputs().size(), got.size()));
   CheckResult result;
   for (size_t i = 0; i < got.size(); ++i) {
-    const GraphOutput& output = graph.outputs()[i];
-    const bool exact = precision != Precision::Fast && is_exact(graph, output.node);
-    OutputCheck check{output.name, exact, {}};
+    const GraphOutput& output = graph_.outputs()[i];
+    OutputCheck check{
+        output.name, precision_ != Precision::Fast && is_exact(graph_, output.node), {}};
     if (check.exact) {
-      if (!interpreted) interpreted = interpret(graph, inputs);
-      check.comparison = compare(got[i], (*interpreted)[i]);
+      if (!interpreted_) interpreted_ = interpret(graph_, inputs_);
+      check.comparison = compare(got[i], (*interpreted_)[i]);
     } else {
-      if (!referenced) referenced = reference(graph, inputs, precision, by_nccl);
-      check.comparison = compare(got[i], (*referenced)[i]);
+      if (!referenced_) referenced_ = reference(graph_, inputs_, precision_, by_nccl_);
+      check.comparison = compare(got[i], (*referenced_)[i]);
     }
     result.ok &= check.comparison.ok;
     result.outputs.push_back(std::move(check));
   }
   return result;
+}
+
+CheckResult check_outputs(const Graph& graph, std::span<const HostTensor> inputs,
+                          std::span<const HostTensor> got, Precision precision,
+                          std::span<const NodeId> by_nccl) {
+  return ExpectedOutputs(graph, {inputs.begin(), inputs.end()}, precision,
+                         {by_nccl.begin(), by_nccl.end()})
+      .check(got);
 }
 
 }  // namespace braze

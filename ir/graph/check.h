@@ -5,6 +5,7 @@
 // fuzzing and `braze compare` use this.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,9 +42,29 @@ struct CheckResult {
   std::string summary() const;
 };
 
-/// Judges `got`, the outputs of an implementation for `inputs`. In fast precision no output has to
-/// be exact. `by_nccl` has the reductions that NCCL makes, which are judged less strictly
-/// (reference.h).
+/// What a graph promises of its outputs for some inputs. It is computed when it is first needed,
+/// and then serves all implementations that are judged.
+class ExpectedOutputs {
+ public:
+  /// In fast precision no output has to be exact. `by_nccl` has the reductions that NCCL makes,
+  /// which are judged less strictly (reference.h).
+  ExpectedOutputs(Graph graph, std::vector<HostTensor> inputs,
+                  Precision precision = Precision::Standard, std::vector<NodeId> by_nccl = {});
+
+  /// Judges `got`, the outputs of an implementation. Throws InvalidArgument if their number is
+  /// wrong.
+  CheckResult check(std::span<const HostTensor> got);
+
+ private:
+  Graph graph_;
+  std::vector<HostTensor> inputs_;
+  Precision precision_;
+  std::vector<NodeId> by_nccl_;
+  std::optional<std::vector<HostTensor>> interpreted_;
+  std::optional<std::vector<Bounded>> referenced_;
+};
+
+/// Judges one implementation: ExpectedOutputs, used once.
 CheckResult check_outputs(const Graph& graph, std::span<const HostTensor> inputs,
                           std::span<const HostTensor> got,
                           Precision precision = Precision::Standard,

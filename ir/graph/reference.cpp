@@ -111,7 +111,7 @@ Value evaluate_formula(ElementwiseOp op, Operands operands, DType result, Leeway
 // `exp` as an approximate power of two, whose argument is rounded once more.
 Uncertain approximate_power(const UncertainRow& row, const Uncertain& x) {
   if (!std::isfinite(x.low) || !std::isfinite(x.high)) return row(x, x, x);
-  const double rounding = std::ldexp(std::max(std::abs(x.low), std::abs(x.high)), -23);
+  const double rounding = std::max(std::abs(x.low), std::abs(x.high)) * 0x1p-23;
   const Uncertain argument = Uncertain::between(x.value, x.low - rounding, x.high + rounding);
   const Uncertain power = row(argument, argument, argument);
   constexpr double kLeast = 0x1p-126;  // below it, a power may be 0

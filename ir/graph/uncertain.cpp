@@ -31,6 +31,22 @@ double smallest_subnormal(DType dtype) { return ulp(dtype, 0); }
 
 uint64_t as_bits(double x) { return std::bit_cast<uint64_t>(x); }
 
+// The functions of <cmath> for exponents take a large part of the time of a reference: each element
+// of each node asks for several ulps.
+constexpr int kFractionBits = 52, kExponentBias = 1023;
+
+/// The exponent of `x`, which is finite; -1023 for zeros and subnormal numbers.
+int binary_exponent(double x) {
+  return static_cast<int>(as_bits(x) >> kFractionBits & 0x7ff) - kExponentBias;
+}
+
+/// 2^n as a double, for n from -1074 to 1023.
+double power_of_two(int n) {
+  const int biased = n + kExponentBias;
+  return std::bit_cast<double>(biased > 0 ? uint64_t(biased) << kFractionBits
+                                          : uint64_t{1} << (n + kExponentBias + kFractionBits - 1));
+}
+
 bool is_comparison(ElementwiseOp op) { return op >= Row::eq && op <= Row::ge; }
 
 /// Whether the row rounds its exact result, so that implementations may differ where they have
@@ -73,15 +89,18 @@ double gamma(int64_t n, double unit) {
 
 double ulp(DType dtype, double x) {
   const Format f = format(dtype);
-  const int exponent = x == 0 ? f.min_exponent : std::max(std::ilogb(x), f.min_exponent);
-  return std::ldexp(1.0, exponent - f.precision + 1);
+  if (std::isinf(x)) return kInfinity;
+  const int exponent =
+      std::isnan(x) ? f.min_exponent : std::max(binary_exponent(x), f.min_exponent);
+  return power_of_two(exponent - f.precision + 1);
 }
 
 int lowest_bit(double x) {
   if (x == 0 || !std::isfinite(x)) return std::numeric_limits<int>::max();
-  int exponent;
-  const auto significand = static_cast<int64_t>(std::ldexp(std::frexp(x, &exponent), 53));
-  return exponent - 53 + std::countr_zero(static_cast<uint64_t>(significand));
+  const uint64_t bits = as_bits(x), fraction = bits & ((uint64_t{1} << kFractionBits) - 1);
+  const int exponent = std::max(binary_exponent(x), 1 - kExponentBias);
+  const int unset = fraction == 0 ? kFractionBits : std::countr_zero(fraction);
+  return exponent - kFractionBits + unset;
 }
 
 Uncertain Uncertain::exactly(DType dtype, uint64_t bits) {
@@ -104,7 +123,7 @@ Uncertain rounded(const Uncertain& x, DType dtype, RoundingError error, bool rel
   // If a factor is rounded before or after a scaling, it lies elsewhere between two powers of two,
   // where an ulp can be a relative error that is up to twice as large.
   const auto unit = [&](DType type, double at) {
-    return relaxed ? std::max(ulp(type, 0), std::ldexp(std::abs(at), 1 - format(type).precision))
+    return relaxed ? std::max(ulp(type, 0), std::abs(at) * power_of_two(1 - format(type).precision))
                    : ulp(type, at);
   };
   const auto slack = [&](double at) {

@@ -22,7 +22,7 @@ void check_tiles(const Graph& graph, std::span<const HostTensor> inputs,
   const Device host("sim:x86-64-v3");
   program.target = host.target();
   const auto got = testing::run(std::make_shared<const Program>(std::move(program)), host, inputs);
-  const CheckResult result = check_outputs(graph, inputs, got);
+  const CheckResult result = testing::check(graph, inputs, got);
   EXPECT_TRUE(result.ok) << result.summary() << "\n" << to_text(graph);
 }
 

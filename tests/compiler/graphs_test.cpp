@@ -111,7 +111,7 @@ void expect_cascades(const Device& device) {
     const auto program = testing::compile_for(device, graph, options);
     EXPECT_EQ(program->launches.size(), given.kernels);
     const std::vector<HostTensor> got = testing::run(program, device, inputs);
-    const CheckResult result = check_outputs(graph, inputs, got);
+    const CheckResult result = testing::check(graph, inputs, got);
     EXPECT_TRUE(result.ok) << result.summary();
     const std::vector<HostTensor> again = testing::run(program, device, inputs);
     for (size_t i = 0; i < got.size(); ++i)

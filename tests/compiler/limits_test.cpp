@@ -72,7 +72,7 @@ TEST(Limits, AnyPositionAgreesWithTheInterpreter) {
             int64_t{INT32_MIN}, int64_t{INT32_MAX}}) {
         const auto inputs = step.inputs(graph, position);
         const CheckResult result =
-            check_outputs(graph, inputs, testing::run(program, device, inputs));
+            testing::check(graph, inputs, testing::run(program, device, inputs));
         EXPECT_TRUE(result.ok) << device.name() << " " << step.capacity << " rows, " << step.tokens
                                << " tokens at " << position << ": " << result.summary();
       }
@@ -212,7 +212,7 @@ TEST(Limits, DocumentsAgreeWithTheInterpreter) {
       for (const auto& [name, rows, columns] : cases) {
         const auto inputs = given.inputs(graph, rows, columns);
         const CheckResult result =
-            check_outputs(graph, inputs, testing::run(program, device, inputs));
+            testing::check(graph, inputs, testing::run(program, device, inputs));
         EXPECT_TRUE(result.ok) << device.name() << ", " << given.queries << " queries, "
                                << given.keys << " keys, " << name << ": " << result.summary();
       }

@@ -336,7 +336,7 @@ TEST(LoopTree, FollowsMeansInOneWalk) {
                           inputs);
     };
     const auto once = run();
-    const CheckResult result = check_outputs(graph, inputs, once);
+    const CheckResult result = testing::check(graph, inputs, once);
     EXPECT_TRUE(result.ok) << result.summary();
     EXPECT_NE(tree.find(" shift "), tree.npos) << tree;
     EXPECT_EQ(tree.find("then phase") != tree.npos, c.chunks) << tree;

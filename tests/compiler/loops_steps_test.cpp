@@ -10,6 +10,7 @@
 #include "compiler/loops/verify.h"
 #include "ir/graph/text.h"
 #include "tests/compiler/loops.h"
+#include "tests/compiler/run.h"
 #include "tests/fuzz/generator.h"
 
 namespace braze {
@@ -155,7 +156,7 @@ void expect_kept(uint64_t seed, std::map<std::string, int>& taken) {
     EXPECT_EQ(to_text(read), text);
     EXPECT_TRUE(verify(read).empty());
     const auto outputs = testing::run(read, built, graph, fusion, inputs);
-    const CheckResult result = check_outputs(graph, inputs, outputs);
+    const CheckResult result = testing::check(graph, inputs, outputs);
     EXPECT_TRUE(result.ok) << result.summary();
     const bool exact = has_no_order(built);
     const auto first = testing::run(built, built, graph, fusion, inputs);

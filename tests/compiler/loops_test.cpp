@@ -7,6 +7,7 @@
 #include "compiler/loops/text.h"
 #include "compiler/loops/verify.h"
 #include "ir/graph/text.h"
+#include "tests/compiler/run.h"
 #include "tests/fuzz/generator.h"
 
 namespace braze {
@@ -24,7 +25,7 @@ void expect_right(const Graph& graph, const std::vector<HostTensor>& inputs) {
     const LoopTree tree = parse_loops(text, "printed text");
     EXPECT_EQ(to_text(tree), text);
     const CheckResult result =
-        check_outputs(graph, inputs, testing::run(tree, built, graph, fusion, inputs));
+        testing::check(graph, inputs, testing::run(tree, built, graph, fusion, inputs));
     EXPECT_TRUE(result.ok) << result.summary();
   } catch (const Error& error) {
     FAIL() << error.what();

@@ -92,7 +92,7 @@ void expect_masks(const Device& device, bool shows_turns) {
     for (const auto& [n, m, data] : kRuns) {
       const auto inputs = inputs_of(graph, n, m, data);
       const CheckResult result =
-          check_outputs(graph, inputs, testing::run(program, device, inputs));
+          testing::check(graph, inputs, testing::run(program, device, inputs));
       EXPECT_TRUE(result.ok) << n << " rows, " << m << " keys: " << result.summary();
     }
   }

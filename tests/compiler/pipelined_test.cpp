@@ -24,6 +24,7 @@
 #include "ir/target/target.h"
 #include "ir/tile/verify.h"
 #include "ir/values/half.h"
+#include "tests/compiler/run.h"
 #include "tests/source_path.h"
 
 namespace braze {
@@ -135,7 +136,7 @@ void expect_graph(const std::string& tile_name, const std::string& graph_name,
   for (auto* list : {&inputs, &outputs})
     for (HostTensor& tensor : *list) memories.emplace_back(tensor.data(), tensor.size_bytes());
   run(text, memories, scalars, [&] {
-    const CheckResult result = check_outputs(graph, inputs, outputs);
+    const CheckResult result = testing::check(graph, inputs, outputs);
     EXPECT_TRUE(result.ok) << result.summary();
     for (HostTensor& output : outputs)
       std::memset(output.data(), 0xff, output.size_bytes());  // NaN

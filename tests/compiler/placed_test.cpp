@@ -206,7 +206,7 @@ TEST(Placed, ComputesWithItsNeighbours) {
   for (const Device& device : {Device("cpu"), Device("sim:cpu")}) {
     const auto program = testing::compile_for(device, graph);
     EXPECT_EQ(program->launches.size(), 1u) << program->report;
-    const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
+    const auto result = testing::check(graph, inputs, testing::run(program, device, inputs));
     EXPECT_TRUE(result.ok) << result.summary();
   }
 }
@@ -373,7 +373,7 @@ TEST(Placed, EveryCombination) {
       for (int64_t t = 0; t < 60; ++t) inputs[1].set_int(t, t * 7 % 50);
       for (const Device& device : {Device("cpu"), Device("sim:cpu"), Device("sim:sm_90")}) {
         const auto program = testing::compile_for(device, graph);
-        const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
+        const auto result = testing::check(graph, inputs, testing::run(program, device, inputs));
         EXPECT_TRUE(result.ok) << how << " " << dtype << " " << result.summary();
       }
     }

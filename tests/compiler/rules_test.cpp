@@ -78,7 +78,7 @@ TEST(Streaming, ChangesNoResult) {
   const Graph graph = sum_of("f32[33, 257]");
   const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
   const auto program = std::make_shared<const Program>(compile(graph, host_with_cache(4096)));
-  EXPECT_TRUE(check_outputs(graph, inputs, testing::run(program, "cpu", inputs)).ok);
+  EXPECT_TRUE(testing::check(graph, inputs, testing::run(program, "cpu", inputs)).ok);
 }
 
 // Rows that are read twice, beside a vector that begins elsewhere.
@@ -294,7 +294,7 @@ TEST(Contractions, EveryWayOfCopyingFactorsAgrees) {
         options.schedules[chosen->launches[0].name] = schedule;
         const auto program = testing::compile_for("cpu", graph, options);
         ASSERT_EQ(program->launches[0].schedule, schedule);
-        const auto result = check_outputs(graph, inputs, testing::run(program, "cpu", inputs));
+        const auto result = testing::check(graph, inputs, testing::run(program, "cpu", inputs));
         EXPECT_TRUE(result.ok) << schedule << "\n" << result.summary() << "\n" << to_text(graph);
       }
     }
@@ -529,7 +529,7 @@ void expect_sliced(const Graph& graph, const Device& device, const Slices& slice
   ASSERT_EQ(program->launches[0].schedule, steps);
   for (const uint64_t seed : {1, 2, 3}) {
     const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, seed);
-    const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
+    const auto result = testing::check(graph, inputs, testing::run(program, device, inputs));
     EXPECT_TRUE(result.ok) << steps << "\n" << result.summary() << "\n" << to_text(graph);
   }
 }
@@ -685,7 +685,7 @@ graph @main(%x: f16[m, k], %w: f16[136, k], %r: f16[m, 136]) {
       const bool sized = !graph.symbols().empty();
       for (uint64_t seed = 1; seed <= (sized ? 4 : 1); ++seed) {
         const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, seed);
-        const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
+        const auto result = testing::check(graph, inputs, testing::run(program, device, inputs));
         EXPECT_TRUE(result.ok) << result.summary() << "\n" << to_text(graph);
       }
     }
@@ -975,7 +975,7 @@ graph @main(%x: bf16[m, 136], %w: bf16[136, 328], %b: bf16[328], %o: f32[m, 328]
     ASSERT_EQ(program->launches[0].schedule, schedule);
     for (const uint64_t seed : {1, 2}) {
       const auto inputs = fuzz::random_inputs(graph, seed);
-      const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
+      const auto result = testing::check(graph, inputs, testing::run(program, device, inputs));
       EXPECT_TRUE(result.ok) << schedule << "\n" << result.summary();
     }
   }
@@ -1177,7 +1177,7 @@ TEST(MatrixUnits, LongEpiloguesGoRowByRow) {
     EXPECT_NE(program->launches[0].schedule.find("stage %p"), std::string::npos)
         << program->launches[0].schedule;
     const auto inputs = fuzz::random_inputs(graph, 3);
-    const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
+    const auto result = testing::check(graph, inputs, testing::run(program, device, inputs));
     EXPECT_TRUE(result.ok) << dtype << "\n" << result.summary();
   }
 }

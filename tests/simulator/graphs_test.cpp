@@ -23,7 +23,7 @@ TEST_P(GpuSimulator, RandomGraphs) {
         const Device device(machine);
         const auto program = testing::compile_for(device, graph);
         const CheckResult result =
-            check_outputs(graph, inputs, testing::run(program, device, inputs));
+            testing::check(graph, inputs, testing::run(program, device, inputs));
         EXPECT_TRUE(result.ok) << result.summary();
       } catch (const Error& error) {
         ADD_FAILURE() << error.what();

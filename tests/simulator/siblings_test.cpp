@@ -209,7 +209,7 @@ std::pair<size_t, size_t> expect_agreement(const Graph& graph, uint64_t seed) {
         if (launch.unlike) unlike += launch.members.size();
       }
       const CheckResult result =
-          check_outputs(graph, inputs, testing::run(program, device, inputs));
+          testing::check(graph, inputs, testing::run(program, device, inputs));
       EXPECT_TRUE(result.ok) << result.summary() << to_text(graph);
     } catch (const Error& error) {
       ADD_FAILURE() << error.what() << "\n" << to_text(graph);
