@@ -32,17 +32,19 @@ Expr make_constant(int64_t value) {
 const Expr& constant(int64_t value, Expr& storage) {
   constexpr int64_t kFirst = -64;
   constexpr int64_t kLast = 1024;
+  struct Constants {
+    std::vector<Expr> owners, all;
+  };
   static const auto& cache = *[] {
-    auto* owners = new std::vector<Expr>;
-    auto* all = new std::vector<Expr>;
+    auto* made = new Constants;
     for (int64_t v = kFirst; v <= kLast; ++v) {
-      owners->push_back(make_constant(v));
+      made->owners.push_back(make_constant(v));
       const std::shared_ptr<const Node> nobody;
-      all->push_back(ExprBuilder::wrap({nobody, &node(owners->back())}));
+      made->all.push_back(ExprBuilder::wrap({nobody, &node(made->owners.back())}));
     }
-    return all;
+    return made;
   }();
-  if (kFirst <= value && value <= kLast) return cache[static_cast<size_t>(value - kFirst)];
+  if (kFirst <= value && value <= kLast) return cache.all[static_cast<size_t>(value - kFirst)];
   return storage = make_constant(value);
 }
 

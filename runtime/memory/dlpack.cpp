@@ -113,7 +113,8 @@ Managed* lend(const Array& array) {
   auto lent = std::make_unique<Lent>();
   lent->shape = array.shape();
   lent->strides.resize(lent->shape.size());
-  int64_t stride = 1;
+  // Of an array without elements, the extents that are left may have any product.
+  int64_t stride = array.numel() > 0 ? 1 : 0;
   for (size_t axis = lent->shape.size(); axis-- > 0;) {
     lent->strides[axis] = stride;
     stride *= lent->shape[axis];

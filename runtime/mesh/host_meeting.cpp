@@ -40,19 +40,41 @@ struct Meeting {
   std::string failed;  // the device that failed; empty if none has
   std::vector<Group> groups;
 
-  /// Blocks until all members of the group have arrived.
-  void await_all(Group& group) {
+  /// Blocks until all members of the group have arrived. From then on they use each other's memory.
+  /// Throws if a part of the call has failed; then no member of the group begins.
+  void begin_turn(Group& group) {
     std::unique_lock lock(mutex);
     refuse_if_failed();
-    if (++group.arrived == group.members_here) {
-      group.arrived = 0;
-      ++group.turns;
-      changed.notify_all();
-      return;
-    }
+    if (arrive(group)) return;
     const uint64_t turn = group.turns;
     changed.wait(lock, [&] { return group.turns != turn || !failed.empty(); });
     if (group.turns == turn) refuse_if_failed();
+  }
+
+  /// Blocks until all members that began have arrived again, so that none of them frees memory that
+  /// another one still uses. A failure changes nothing about that.
+  void end_turn(Group& group) {
+    std::unique_lock lock(mutex);
+    if (arrive(group)) return;
+    const uint64_t turn = group.turns;
+    changed.wait(lock, [&] { return group.turns != turn; });
+  }
+
+  /// Whether this member is the last one of its turn.
+  bool arrive(Group& group) {
+    if (++group.arrived < group.members_here) return false;
+    group.arrived = 0;
+    ++group.turns;
+    changed.notify_all();
+    return true;
+  }
+
+  void give_up(const std::string& device, const CapturedError& why) noexcept {
+    const std::lock_guard lock(mutex);
+    if (!failed.empty()) return;
+    failed = device;
+    failure = why;
+    changed.notify_all();
   }
 
   void refuse_if_failed() const {
@@ -190,24 +212,28 @@ class HostPart : public Together {
     Group& group = meeting_->groups[seat.group];
     group.members[seat.place] = bunch;
     // They meet twice, however many collectives there are.
-    meeting_->await_all(group);
-    std::vector<CollectiveArguments> members(group.members.size());
-    for (size_t i = 0; i < bunch.size(); ++i) {
-      for (size_t k = 0; k < members.size(); ++k)
-        if (is_here(seat, k)) members[k] = group.members[k][i];
-      do_part(seat, members);
+    meeting_->begin_turn(group);
+    try {
+      std::vector<CollectiveArguments> members(group.members.size());
+      for (size_t i = 0; i < bunch.size(); ++i) {
+        for (size_t k = 0; k < members.size(); ++k)
+          if (is_here(seat, k)) members[k] = group.members[k][i];
+        do_part(seat, members);
+      }
+    } catch (...) {
+      // The others learn of it before this device waits for them, as they may wait for it.
+      give_up(CapturedError::current());
+      meeting_->end_turn(group);
+      throw;
     }
-    meeting_->await_all(group);
+    meeting_->end_turn(group);
+    refuse_if_given_up();
     return nullptr;
   }
 
   void give_up(const CapturedError& why) noexcept override {
     if (ranks_) ranks_->fail_all(why);
-    const std::lock_guard lock(meeting_->mutex);
-    if (!meeting_->failed.empty()) return;
-    meeting_->failed = device_;
-    meeting_->failure = why;
-    meeting_->changed.notify_all();
+    meeting_->give_up(device_, why);
   }
 
  private:

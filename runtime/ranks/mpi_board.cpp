@@ -144,12 +144,13 @@ class MpiBoard : public Board {
 
   class Parcels : public Exchange {
    public:
+    // If it throws, the other constructor has made the object, so the destructor cancels what has
+    // begun.
     Parcels(MpiBoard& board, std::span<const Parcel> sent, std::span<const Parcel> received)
-        : board_(board) {
+        : Parcels(board) {
       const std::lock_guard lock(board_.mutex_);
       for (const Parcel& parcel : received) start(parcel, board_.mpi_.receive, true);
       for (const Parcel& parcel : sent) start(parcel, board_.mpi_.send, false);
-      ++board_.under_way_;
     }
 
     ~Parcels() override {
@@ -174,6 +175,11 @@ class MpiBoard : public Board {
       void* request;
       bool is_received;
     };
+
+    explicit Parcels(MpiBoard& board) : board_(board) {
+      const std::lock_guard lock(board_.mutex_);
+      ++board_.under_way_;
+    }
 
     template <class Function>
     void start(const Parcel& parcel, Function* function, bool is_received) {

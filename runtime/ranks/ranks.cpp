@@ -312,10 +312,10 @@ std::vector<std::string> Ranks::gather(std::string_view name, std::string_view t
     gathering_ = name;
     gathering_since_ = Clock::now();
   }
-  board_->post(name, text);
   std::vector<std::optional<std::string>> all(static_cast<size_t>(count()));
   Patience patience(std::string{name});
   try {
+    board_->post(name, text);
     for (std::vector<int> missing;; missing.clear()) {
       for (int other = 0; other < count(); ++other) {
         std::optional<std::string>& theirs = all[static_cast<size_t>(other)];

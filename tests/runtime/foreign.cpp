@@ -338,6 +338,12 @@ TEST(Dlpack, EveryTypeComesBackAsItWent) {
   EXPECT_EQ(from_dlpack(to_dlpack(Array::from(Floats{7}, {}, "cpu"))).item(), 7);
 }
 
+TEST(Dlpack, ExtentsBesideAZeroMayHaveAnyProduct) {
+  constexpr int64_t kLong = int64_t{1} << 40;
+  const Array x = Array::from(Floats{}, {kLong, kLong, 0, kLong, kLong}, "cpu");
+  EXPECT_EQ(from_dlpack(to_dlpack(x)).shape(), x.shape());
+}
+
 TEST(Dlpack, TheMemoryOutlivesTheArray) {
   DLManagedTensor* out = nullptr;
   {

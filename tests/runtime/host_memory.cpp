@@ -11,6 +11,7 @@
 
 #include "ir/support/text.h"
 #include "runtime/devices/cuda/cuda_system.h"
+#include "runtime/devices/cuda/releaser.h"
 #include "runtime/memory/array_state.h"
 #include "tests/runtime/cuda/kernels.h"
 #include "tests/runtime/watchdog.h"
@@ -349,6 +350,37 @@ TEST(HostMemory, ToFreeTakesNone) {
     EXPECT_FALSE(Shortage::happened());
   }
   EXPECT_EQ(allocator.stats().live_bytes, 0u);
+}
+
+class ClosedFence : public Fence {
+ public:
+  void open() { open_ = true; }
+  void wait() override {
+    while (!open_) std::this_thread::yield();
+  }
+  bool done() override { return open_; }
+
+ private:
+  std::atomic<bool> open_{false};
+};
+
+// Memory of others that a GPU still uses is rather kept for ever.
+TEST(HostMemory, WhatCannotBeNotedForReleaseIsNotReleased) {
+  constexpr size_t kMany = 100;
+  std::atomic<int> released{0};
+  const auto fence = std::make_shared<ClosedFence>();
+  std::vector<std::vector<std::shared_ptr<Fence>>> fences(kMany, {fence});
+  std::vector<std::shared_ptr<const void>> owners;
+  for (size_t i = 0; i < kMany; ++i)
+    owners.emplace_back(&released, [&](const void*) { ++released; });
+  Releaser releaser;
+  {
+    const Shortage none(0, true);
+    for (size_t i = 0; i < kMany; ++i) releaser.add(std::move(fences[i]), std::move(owners[i]));
+    EXPECT_TRUE(Shortage::happened());
+  }
+  EXPECT_EQ(released, 0);
+  fence->open();
 }
 
 TEST(HostMemory, FencesOfAGpuGoWithoutAny) {

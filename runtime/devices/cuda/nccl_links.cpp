@@ -47,6 +47,28 @@ void check(ncclResult_t result, std::string_view what) {
   if (result != ncclSuccess) fail_nccl(fmt::format("{} fails: {}", what, result_text(result)));
 }
 
+/// NCCL does all calls of this thread, up to `end`, together. If one of them throws, the group ends
+/// all the same: in a group that stays open, no later call of the thread would ever begin.
+class Group {
+ public:
+  explicit Group(std::string_view what, bool several = true) : what_(what) {
+    if (several) check(nccl().api->group_start(), what_);
+    open_ = several;
+  }
+  ~Group() {
+    if (open_) nccl().api->group_end();
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  void end() {
+    if (std::exchange(open_, false)) check(nccl().api->group_end(), what_);
+  }
+
+ private:
+  const std::string_view what_;
+  bool open_ = false;
+};
+
 /// Whether the process ends, so that NCCL may have been shut down. `note_nccl` was called before.
 std::atomic<bool> is_ending{false};
 
@@ -246,12 +268,12 @@ class GroupComms {
     ncclConfig_t config;
     config.maxCTAs = static_cast<int>(blocks);
     std::vector<ncclComm_t> made(comms.size());
-    check(api.group_start(), what);
+    Group group(what);
     for (size_t place = 0; place < comms.size(); ++place)
       if (comms[place])
         check(api.comm_split(comms[place], 0, static_cast<int>(place), &made[place], &config),
               what);
-    check(api.group_end(), what);
+    group.end();
     return made;
   }
 
@@ -297,7 +319,7 @@ class GroupComms {
                       std::span<const std::pair<size_t, Device>> here, const ncclUniqueId& id,
                       const std::string& what) {
     const NcclApi& api = *nccl().api;
-    check(api.group_start(), what);
+    Group group(what);
     for (const auto& [place, device] : here) {
       const auto& driver = static_cast<CudaDriver&>(Registry::get().driver(device));
       const CudaContext::Scope scope(driver.context());
@@ -305,7 +327,7 @@ class GroupComms {
                                static_cast<int>(place)),
             what);
     }
-    check(api.group_end(), what);
+    group.end();
   }
 
   Ranks* const ranks_;             // null: all GPUs belong to this process
@@ -466,26 +488,6 @@ ncclRedOp_t op_for(Monoid monoid) {
   return ncclSum;
 }
 
-/// NCCL does all calls of this thread, up to `end`, together.
-class Group {
- public:
-  explicit Group(bool several) {
-    if (several) check(nccl().api->group_start(), "a group");
-    open_ = several;
-  }
-  ~Group() {
-    if (open_) nccl().api->group_end();
-  }
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
-  void end() {
-    if (std::exchange(open_, false)) check(nccl().api->group_end(), "a group");
-  }
-
- private:
-  bool open_ = false;
-};
-
 /// One device's part of a collective, in the queue of its collectives. It comes after the work that
 /// makes the operand, and runs at the same time as later work.
 class NcclPart : public Together {
@@ -511,7 +513,7 @@ class NcclPart : public Together {
     try {
       const DeviceSpan span(driver, Lane::Together, name(bunch[0].what.kind), bytes,
                             [&] { return driver.start_stopwatch(stream); });
-      Group group(bunch.size() > 1);
+      Group group("a group", bunch.size() > 1);
       for (const CollectiveArguments& a : bunch)
         if (a.count > 0) issue(a, seats_[a.what.axis], static_cast<CUstream>(stream->native()));
       group.end();
@@ -561,22 +563,22 @@ class NcclPart : public Together {
                      what);
       case CollectiveKind::Permute: {
         const auto shift = static_cast<size_t>(a.what.offset);
-        check(api.group_start(), what);
+        Group group(what);
         const auto to = static_cast<int>((seat.place + shift) % n);
         const auto from = static_cast<int>((seat.place + n - shift) % n);
         check(api.send(a.from, bytes, ncclInt8, to, comm, stream), what);
         check(api.recv(a.to, bytes, ncclInt8, from, comm, stream), what);
-        return check(api.group_end(), what);
+        return group.end();
       }
       case CollectiveKind::AllToAll: {
         const size_t block = bytes / n;
-        check(api.group_start(), what);
+        Group group(what);
         for (size_t k = 0; k < n; ++k) {
           const auto peer = static_cast<int>(k);
           check(api.send(a.from + k * block, block, ncclInt8, peer, comm, stream), what);
           check(api.recv(a.to + k * block, block, ncclInt8, peer, comm, stream), what);
         }
-        return check(api.group_end(), what);
+        return group.end();
       }
     }
   }

@@ -1,6 +1,8 @@
 #include "runtime/devices/cuda/releaser.h"
 
+#include <cstddef>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "ir/support/fork.h"
@@ -22,17 +24,20 @@ Releaser::~Releaser() {
 
 void Releaser::add(std::vector<std::shared_ptr<Fence>> fences,
                    std::shared_ptr<const void> owner) noexcept {
+  Held held{std::move(fences), std::move(owner)};
   try {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) {
       note_threads();
       thread_ = std::thread([this] { serve(); });
     }
-    held_.push_back({std::move(fences), std::move(owner)});
+    held_.push_back(std::move(held));  // if it throws, nothing was moved
     arrived_.notify_one();
   } catch (const std::exception&) {
-    // The GPU may still use the memory, so it is kept for ever.
-    if (owner) new (std::nothrow) std::shared_ptr<const void>(std::move(owner));
+    // The GPU may still use the memory, so it is kept for ever. What is made in `place` is never
+    // destroyed, and needs no memory of the host.
+    alignas(Held) std::byte place[sizeof(Held)];
+    new (place) Held(std::move(held));
   }
 }
 

@@ -78,10 +78,20 @@ struct braze::cuda::ncclComm {
 namespace braze::cuda {
 namespace {
 
-// Of a group of messages, all one operation. The messages of this thread's group so far.
+// A group of calls begins when it ends, and not at all if one of them has failed. Its messages are
+// one operation. What this thread's group has so far:
 thread_local std::vector<std::pair<ncclComm_t, Message>> group;
 thread_local CUstream group_stream = nullptr;
+thread_local std::vector<std::pair<ncclComm_t, Operation>> group_operations;
+thread_local ncclResult_t group_failure = ncclSuccess;
 thread_local int group_depth = 0;
+
+/// How the next call of this kind shall fail, if it shall. Its group, if there is one, fails then.
+std::optional<ncclResult_t> planned_failure(const std::string& kind) {
+  const auto failure = fake_nccl_failure(kind);
+  if (failure && group_depth > 0) group_failure = *failure;
+  return failure;
+}
 
 // The messages of operation `kind` "messages": by (world, turn, rank).
 std::map<std::pair<World*, uint64_t>, std::map<int, std::vector<Message>>> messages;
@@ -381,7 +391,6 @@ ncclResult_t await_joined() {
 
 ncclResult_t issue(ncclComm_t comm, Operation part) {
   const FakeLock lock;
-  if (const auto failure = fake_nccl_failure(part.kind)) return *failure;
   const std::shared_ptr<World> world = comm->world;
   if (world->aborted) return ncclInvalidUsage;
   if (fake_device_of(part.stream) != comm->device) fake_misuse("a communicator of another device");
@@ -410,6 +419,29 @@ ncclResult_t issue(ncclComm_t comm, Operation part) {
     do_all(*world, turn);
     return true;
   });
+  return ncclSuccess;
+}
+
+/// A call of one collective.
+ncclResult_t collective(ncclComm_t comm, Operation part) {
+  {
+    const FakeLock lock;
+    if (const auto failure = planned_failure(part.kind)) return *failure;
+  }
+  if (group_depth == 0) return issue(comm, std::move(part));
+  group_operations.emplace_back(comm, std::move(part));
+  return ncclSuccess;
+}
+
+ncclResult_t message(ncclComm_t comm, CUstream stream, const Message& sent_or_received) {
+  {
+    const FakeLock lock;
+    if (const auto failure = planned_failure(sent_or_received.is_send ? "send" : "recv"))
+      return *failure;
+  }
+  if (group_depth == 0) return ncclInvalidUsage;
+  group.emplace_back(comm, sent_or_received);
+  group_stream = stream;
   return ncclSuccess;
 }
 
@@ -445,7 +477,7 @@ EXPORTED ncclGetUniqueId(ncclUniqueId* id) {
 // Blocks, as NCCL does outside of a group; in one the group's end does.
 EXPORTED ncclCommInitRank(ncclComm_t* comm, int count, ncclUniqueId id, int rank) {
   const FakeLock lock;
-  if (const auto failure = fake_nccl_failure("init")) return *failure;
+  if (const auto failure = planned_failure("init")) return *failure;
   static auto& worlds = *new std::map<std::string, std::shared_ptr<World>>();
   std::shared_ptr<World>& world = worlds[id.internal];
   if (!world) world = std::make_shared<World>();
@@ -462,7 +494,7 @@ EXPORTED ncclCommInitRank(ncclComm_t* comm, int count, ncclUniqueId id, int rank
 EXPORTED ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
                        ncclConfig_t* config) {
   const FakeLock lock;
-  if (const auto failure = fake_nccl_failure("split")) return *failure;
+  if (const auto failure = planned_failure("split")) return *failure;
   if (color != 0 || key != comm->rank) fake_misuse("a split into other groups");
   if (config->size < sizeof(ncclConfig_t) || config->magic != 0xcafebeef || config->maxCTAs < 1)
     fake_misuse("a configuration that is none");
@@ -517,6 +549,12 @@ EXPORTED ncclGroupStart() {
 
 EXPORTED ncclGroupEnd() {
   if (--group_depth > 0) return ncclSuccess;
+  const auto operations = std::exchange(group_operations, {});
+  const auto all = std::exchange(group, {});
+  if (const ncclResult_t failure = std::exchange(group_failure, ncclSuccess)) {
+    joining.clear();
+    return failure;
+  }
   {
     const FakeLock lock;
     if (const auto failure = fake_nccl_failure("group")) return *failure;
@@ -525,11 +563,13 @@ EXPORTED ncclGroupEnd() {
     const FakeLock lock;
     return await_joined();
   }
-  if (group.empty()) return ncclSuccess;
-  const auto all = std::exchange(group, {});
+  for (const auto& [comm, operation] : operations)
+    if (const ncclResult_t result = issue(comm, operation)) return result;
+  if (all.empty()) return ncclSuccess;
   ncclComm_t const comm = all[0].first;
   {
     const FakeLock lock;
+    if (const auto failure = fake_nccl_failure("messages")) return *failure;
     std::vector<Message>& mine = messages[{comm->world.get(), comm->calls}][comm->rank];
     for (const auto& [of, message] : all) mine.push_back(message);
   }
@@ -538,29 +578,25 @@ EXPORTED ncclGroupEnd() {
 
 EXPORTED ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t dtype,
                        ncclRedOp_t op, ncclComm_t comm, CUstream stream) {
-  return issue(comm, {"all_reduce", from, to, count, dtype, op, 0, stream});
+  return collective(comm, {"all_reduce", from, to, count, dtype, op, 0, stream});
 }
 EXPORTED ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t dtype,
                        ncclComm_t comm, CUstream stream) {
-  return issue(comm, {"all_gather", from, to, count, dtype, {}, 0, stream});
+  return collective(comm, {"all_gather", from, to, count, dtype, {}, 0, stream});
 }
 EXPORTED ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t dtype,
                            ncclRedOp_t op, ncclComm_t comm, CUstream stream) {
-  return issue(comm, {"reduce_scatter", from, to, count, dtype, op, 0, stream});
+  return collective(comm, {"reduce_scatter", from, to, count, dtype, op, 0, stream});
 }
 EXPORTED ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t dtype, int root,
                        ncclComm_t comm, CUstream stream) {
-  return issue(comm, {"broadcast", from, to, count, dtype, {}, root, stream});
+  return collective(comm, {"broadcast", from, to, count, dtype, {}, root, stream});
 }
 EXPORTED ncclSend(const void* from, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm,
                   CUstream stream) {
-  group.emplace_back(comm, Message{true, from, nullptr, count * size_of_type(dtype), peer});
-  group_stream = stream;
-  return group_depth > 0 ? ncclSuccess : ncclInvalidUsage;
+  return message(comm, stream, {true, from, nullptr, count * size_of_type(dtype), peer});
 }
 EXPORTED ncclRecv(void* to, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm,
                   CUstream stream) {
-  group.emplace_back(comm, Message{false, nullptr, to, count * size_of_type(dtype), peer});
-  group_stream = stream;
-  return group_depth > 0 ? ncclSuccess : ncclInvalidUsage;
+  return message(comm, stream, {false, nullptr, to, count * size_of_type(dtype), peer});
 }

@@ -305,6 +305,26 @@ TEST_F(CudaMesh, AFailureOnOneGpuIsTheCalls) {
   for (const char* gpu : {"cuda:0", "cuda:1"}) error_of([&] { synchronize(Device(gpu)); });
 }
 
+// In a group that stays open, no later collective of the thread would ever begin.
+TEST_F(CudaMesh, AFailureWithinAGroupEndsTheGroup) {
+  if (!fake_cuda()) GTEST_SKIP() << "only the fake NCCL fails when asked";
+  const MeshExecutable sum = program({CollectiveKind::AllReduce});
+  const MeshExecutable permutes = program({CollectiveKind::Permute, 0, Monoid::Sum, 1});
+  const MeshExecutable transposes = program({CollectiveKind::AllToAll});
+  float first = 0;  // what memory has of earlier calls is not what this one makes
+  for (const MeshExecutable* run : {&permutes, &transposes})
+    for (const char* what : {"nccl send", "nccl recv"})
+      for (const int after : {0, 1}) {
+        fake_cuda()->failures[what] = {after, cuda::CUresult{3}, 1};
+        EXPECT_THAT(error_of([&] { run->run(arguments(0)); }), HasSubstr("ncclInternalError"));
+        fake_cuda()->failures.clear();
+        const auto got = sum.run(arguments(++first));
+        for (size_t device = 0; device < 2; ++device)
+          ASSERT_EQ(got[device][0].to_vector<float>()[5], 4 * (2 * (5 + first) + 1000));
+      }
+  for (const char* gpu : {"cuda:0", "cuda:1"}) error_of([&] { synchronize(Device(gpu)); });
+}
+
 // A failing call aborts the communicators, but not what earlier calls have in the queues.
 TEST_F(CudaMesh, EarlierCallsOutliveAFailure) {
   if (!fake_cuda()) GTEST_SKIP() << "only the fake NCCL fails when asked";
