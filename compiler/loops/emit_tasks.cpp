@@ -6,6 +6,7 @@
 #include "compiler/loops/emit_p.h"
 #include "compiler/loops/steps/places.h"
 #include "compiler/lowering/rows.h"
+#include "ir/code/comparisons.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/hash.h"
 #include "ir/support/text.h"
@@ -317,7 +318,7 @@ ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const Ta
 std::optional<ValueOperand> TreeEmitter::compared_with_index(const LoopBody& body,
                                                              const LoopStep& s,
                                                              const TaskTile& tile) {
-  if (s.op < ElementwiseOp::eq || s.op > ElementwiseOp::ge) return std::nullopt;
+  if (!comparison_row(s.op)) return std::nullopt;
   const auto is_index = [&](size_t i) {
     return body.steps[s.arguments[i]].kind == LoopStep::Kind::Index;
   };

@@ -129,26 +129,10 @@ class Finite {
     return std::ranges::any_of(tries, [&](const Expr& index) {
       return proves_at_most(0, index) && proves_less(index, axis.extent).value_or(false) &&
              std::ranges::all_of(where, [&](const IndexComparison& c) {
-               return holds(c.left.substitute(axis.name, index), c.kind,
-                            c.right.substitute(axis.name, index));
+               return holds_always({c.left.substitute(axis.name, index), c.kind,
+                                    c.right.substitute(axis.name, index)});
              });
     });
-  }
-
-  static bool holds(const Expr& left, IndexComparison::Kind kind, const Expr& right) {
-    using Kind = IndexComparison::Kind;
-    switch (kind) {
-      case Kind::Le:
-        return proves_at_most(left, right);
-      case Kind::Ge:
-        return proves_at_most(right, left);
-      case Kind::Lt:
-        return proves_less(left, right).value_or(false);
-      case Kind::Gt:
-        return proves_less(right, left).value_or(false);
-      default:
-        return false;
-    }
   }
 
   const LoopForms& forms_;

@@ -286,7 +286,7 @@ class TreeParser {
   IndexComparison comparison() {
     IndexComparison out;
     out.left = index();
-    out.kind = expect_word<IndexComparison::Kind>(kComparisons, "a comparison");
+    out.kind = expect_word<IndexComparison::Kind>(kComparisonSigns, "a comparison");
     out.right = index();
     return out;
   }

@@ -76,14 +76,14 @@ class TreePrinter {
     if (loop.partial > 0) out += fmt::format(" partial {}", loop.partial);
     if (loop.turns) out += " turns";
     if (!loop.parts.empty())
-      out +=
-          " parts(" +
-          join(loop.parts, ", ",
-               [](const IndexComparison& c) {
-                 return fmt::format("{} {} {}", c.left.to_string(),
-                                    kComparisons[static_cast<size_t>(c.kind)], c.right.to_string());
-               }) +
-          ")";
+      out += " parts(" +
+             join(loop.parts, ", ",
+                  [](const IndexComparison& c) {
+                    return fmt::format("{} {} {}", c.left.to_string(),
+                                       kComparisonSigns[static_cast<size_t>(c.kind)],
+                                       c.right.to_string());
+                  }) +
+             ")";
     return out;
   }
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "compiler/loops/tree.h"
+#include "ir/code/comparisons.h"
 
 namespace braze {
 
@@ -16,7 +17,6 @@ inline constexpr std::string_view kMachineNames[] = {"", "grid", "rank", "group"
 inline constexpr std::string_view kOrderNames[] = {"rows",    "columns", "band",
                                                    "grouped", "longest", "persistent"};
 inline constexpr std::string_view kCacheNames[] = {"", "stream", "keep"};
-inline constexpr std::string_view kComparisons[] = {"<", "<=", ">", ">=", "==", "!="};
 
 /// A row that is written between its operands.
 struct InfixRow {

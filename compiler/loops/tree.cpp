@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "ir/code/comparisons.h"
 #include "ir/support/hash.h"
 #include "ir/support/text.h"
 
@@ -59,29 +60,21 @@ bool surely_has_turn(const LoopTree& tree, const Loop& loop, const std::vector<i
 }
 
 std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const LoopStep& s) {
-  using Kind = IndexComparison::Kind;
-  constexpr std::pair<ElementwiseOp, Kind> kKinds[] = {
-      {ElementwiseOp::lt, Kind::Lt}, {ElementwiseOp::le, Kind::Le}, {ElementwiseOp::gt, Kind::Gt},
-      {ElementwiseOp::ge, Kind::Ge}, {ElementwiseOp::eq, Kind::Eq}, {ElementwiseOp::ne, Kind::Ne}};
-  if (s.kind != LoopStep::Kind::Apply) return std::nullopt;
-  for (const auto& [row, kind] : kKinds) {
-    if (row != s.op) continue;
-    const LoopStep &left = body.steps[s.arguments[0]], &right = body.steps[s.arguments[1]];
-    const auto as_index = [](const LoopStep& operand) -> std::optional<Expr> {
-      if (operand.kind == LoopStep::Kind::Index) return operand.at[0];
-      if (operand.kind != LoopStep::Kind::Constant || !is_integer(operand.dtype))
-        return std::nullopt;
-      const int64_t value = bits_to_int(operand.dtype, operand.bits);
-      // The greatest numbers of 64 bits are no indices: INT64_MAX would mean "unbounded".
-      const bool is_index = is_unsigned_integer(operand.dtype)
-                                ? value >= 0 && value <= kLimits.max
-                                : kLimits.min <= value && value <= kLimits.max;
-      return is_index ? std::optional<Expr>(value) : std::nullopt;
-    };
-    const auto a = as_index(left), b = as_index(right);
-    if (a && b) return IndexComparison{*a, kind, *b};
-  }
-  return std::nullopt;
+  const ComparisonRow* row = s.kind == LoopStep::Kind::Apply ? comparison_row(s.op) : nullptr;
+  if (!row) return std::nullopt;
+  const auto as_index = [](const LoopStep& operand) -> std::optional<Expr> {
+    if (operand.kind == LoopStep::Kind::Index) return operand.at[0];
+    if (operand.kind != LoopStep::Kind::Constant || !is_integer(operand.dtype)) return std::nullopt;
+    const int64_t value = bits_to_int(operand.dtype, operand.bits);
+    // The greatest numbers of 64 bits are no indices: INT64_MAX would mean "unbounded".
+    const bool is_index = is_unsigned_integer(operand.dtype)
+                              ? value >= 0 && value <= kLimits.max
+                              : kLimits.min <= value && value <= kLimits.max;
+    return is_index ? std::optional<Expr>(value) : std::nullopt;
+  };
+  const auto a = as_index(body.steps[s.arguments[0]]), b = as_index(body.steps[s.arguments[1]]);
+  if (!a || !b) return std::nullopt;
+  return IndexComparison{*a, row->kind, *b};
 }
 
 DType sums_dtype(const LoopTask& task) {

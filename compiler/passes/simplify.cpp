@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "ir/code/comparisons.h"
 #include "ir/graph/build.h"
 #include "ir/graph/rewrite.h"
 #include "ir/graph/splat.h"
@@ -52,19 +53,13 @@ Replacement undo(const Site& s, ElementwiseOp op) {
 // The comparison that holds where operand 0, a comparison, does not. Neither of `<` and `>=` holds
 // for NaN.
 Replacement negate_comparison(const Site& s) {
-  constexpr std::pair<ElementwiseOp, ElementwiseOp> kOpposites[] = {
-      {ElementwiseOp::lt, ElementwiseOp::ge},
-      {ElementwiseOp::gt, ElementwiseOp::le},
-      {ElementwiseOp::eq, ElementwiseOp::ne}};
   const auto* inner = s.operand_as<MapOp>(0);
-  if (!inner) return std::nullopt;
+  const ComparisonRow* row = inner ? comparison_row(inner->op) : nullptr;
+  if (!row) return std::nullopt;
   const std::vector<NodeId>& compared = s.operand(0).operands;
-  for (const auto& [a, b] : kOpposites) {
-    if (inner->op != a && inner->op != b) continue;
-    if (a != ElementwiseOp::eq && is_floating(s.graph[compared[0]].type.dtype)) return std::nullopt;
-    return build::map(s.graph, inner->op == a ? b : a, compared, s.node.location);
-  }
-  return std::nullopt;
+  const bool orders = inner->op != ElementwiseOp::eq && inner->op != ElementwiseOp::ne;
+  if (orders && is_floating(s.graph[compared[0]].type.dtype)) return std::nullopt;
+  return build::map(s.graph, row->opposite, compared, s.node.location);
 }
 
 struct MapRule {

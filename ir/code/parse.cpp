@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ir/code/comparisons.h"
 #include "ir/code/layout_text.h"
 #include "ir/code/limits.h"
 #include "ir/code/statements.h"
@@ -265,14 +266,14 @@ class CodeParser {
   }
 
   IndexComparison comparison() {
-    constexpr std::string_view kKinds[] = {"<", "<=", ">", ">=", "==", "!="};
     IndexComparison out;
     out.left = index();
-    size_t kind = 0;
-    while (kind < std::size(kKinds) && !scanner_.at(kKinds[kind])) ++kind;
-    if (kind == std::size(kKinds)) scanner_.fail_here("expected a comparison such as < or ==");
+    const auto* sign =
+        std::ranges::find_if(kComparisonSigns, [&](std::string_view s) { return scanner_.at(s); });
+    if (sign == std::end(kComparisonSigns))
+      scanner_.fail_here("expected a comparison such as < or ==");
     scanner_.next();
-    out.kind = static_cast<IndexComparison::Kind>(kind);
+    out.kind = static_cast<IndexComparison::Kind>(sign - std::begin(kComparisonSigns));
     out.right = index();
     return out;
   }

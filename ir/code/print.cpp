@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 
+#include "ir/code/comparisons.h"
 #include "ir/code/statements.h"
 #include "ir/code/text.h"
 #include "ir/ops/scalar.h"
@@ -15,14 +16,13 @@ namespace {
 
 enum class Language : uint8_t { Tile, Kernel };
 
-std::string_view symbol_of(IndexComparison::Kind kind) {
-  constexpr std::string_view kSymbols[] = {"<", "<=", ">", ">=", "==", "!="};
-  return kSymbols[static_cast<size_t>(kind)];
+std::string_view sign_of(IndexComparison::Kind kind) {
+  return kComparisonSigns[static_cast<size_t>(kind)];
 }
 
 std::string condition_text(const Condition& condition) {
   return join(condition, " and ", [](const IndexComparison& c) {
-    return fmt::format("{} {} {}", c.left.to_string(), symbol_of(c.kind), c.right.to_string());
+    return fmt::format("{} {} {}", c.left.to_string(), sign_of(c.kind), c.right.to_string());
   });
 }
 

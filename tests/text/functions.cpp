@@ -355,14 +355,22 @@ std::string prepared(std::string_view text, std::string_view file_name) {
   return out;
 }
 
-// Where things lie, and what is launched in which order; without the code, and without what the
-// passes and schedules tell of it elsewhere.
+// Where things lie, what is launched in which order, and why kernels are no list; without the code,
+// and without what the passes and schedules tell of it elsewhere.
 std::string planned(std::string_view text, std::string_view file_name) {
   const std::string_view machine = after(text, "// target:");
   const Target target = parse_target(machine.empty() ? "sim:x86-64-v3" : machine);
   const bool graph = text.find("braze 1 graph") != std::string_view::npos;
-  const Program program = graph ? compile(parse_graph(text, file_name), target)
-                                : compile(read<TileProgram>(text, file_name), target);
+  std::string refusals;
+  CompileOptions options;
+  options.observer = [&](const CompilePhase& phase) {
+    if (phase.stage != "refusal") return;
+    const std::string why = phase.text();
+    if (why.starts_with("list: ")) refusals += fmt::format("\n@{} {}", phase.kernel, why);
+    if (refusals.ends_with('\n')) refusals.pop_back();
+  };
+  const Program program = graph ? compile(parse_graph(text, file_name), target, options)
+                                : compile(read<TileProgram>(text, file_name), target, options);
   constexpr std::string_view kLeftOut[] = {"target ", "precision ",  "ops ",     "artifact ",
                                            "lines ",  "  schedule ", "  reads ", "  op "};
   std::string out;
@@ -371,7 +379,7 @@ std::string planned(std::string_view text, std::string_view file_name) {
     if (std::none_of(std::begin(kLeftOut), std::end(kLeftOut),
                      [&](std::string_view word) { return line.starts_with(word); }))
       out += (out.empty() ? "" : "\n") + line;
-  return out;
+  return out + refusals;
 }
 
 constexpr Function kFunctions[] = {

@@ -6,6 +6,7 @@
 #include "compiler/loops/steps/skips.h"
 #include "compiler/loops/steps/tile_phase.h"
 #include "compiler/loops/text.h"
+#include "ir/code/comparisons.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/text.h"
 
@@ -55,46 +56,13 @@ struct Condition {
   }
 };
 
-Op negation(Op op) {
-  switch (op) {
-    case Op::lt:
-      return Op::ge;
-    case Op::ge:
-      return Op::lt;
-    case Op::gt:
-      return Op::le;
-    case Op::le:
-      return Op::gt;
-    case Op::eq:
-      return Op::ne;
-    default:
-      return Op::eq;
-  }
+// The row of a comparison, or of that which holds where it does not.
+Op row_of(const ComparisonRow& comparison, bool negated) {
+  return negated ? comparison.opposite : comparison.op;
 }
-
-std::optional<Op> row_of(IndexComparison::Kind kind) {
-  switch (kind) {
-    case IndexComparison::Kind::Lt:
-      return Op::lt;
-    case IndexComparison::Kind::Le:
-      return Op::le;
-    case IndexComparison::Kind::Gt:
-      return Op::gt;
-    case IndexComparison::Kind::Ge:
-      return Op::ge;
-    case IndexComparison::Kind::Eq:
-      return Op::eq;
-    case IndexComparison::Kind::Ne:
-      return Op::ne;
-  }
-  return std::nullopt;
-}
-
-constexpr Op kComparisonRows[] = {Op::lt, Op::le, Op::gt, Op::ge, Op::eq, Op::ne};
 
 bool is_comparison(const LoopStep& s) {
-  return s.kind == LoopStep::Kind::Apply &&
-         std::ranges::find(kComparisonRows, s.op) != std::end(kComparisonRows);
+  return s.kind == LoopStep::Kind::Apply && comparison_row(s.op);
 }
 
 bool joins_conditions(const LoopStep& s) {
@@ -196,15 +164,14 @@ class Conditions {
 
   Condition compare(const LoopBody& body, const LoopStep& s, bool negated) const {
     if (const auto indices = comparison_of_indices(body, s)) {
-      const Op op = *row_of(indices->kind);
-      return compare_index(negated ? negation(op) : op, indices->left - indices->right,
-                           /*is_simple=*/true);
+      return compare_index(row_of(comparison_row(indices->kind), negated),
+                           indices->left - indices->right, /*is_simple=*/true);
     }
     if (!is_integer(body.steps[s.arguments[0]].dtype)) return {};
     if (auto out = compare_absolute(body, s, negated)) return std::move(*out);
     LoopBody left = body_of(body, s.arguments[0]), right = body_of(body, s.arguments[1]);
     const bool is_simple = is_limit(left, right) || is_limit(right, left);
-    return comparison(negated ? negation(s.op) : s.op, std::move(left), std::move(right),
+    return comparison(row_of(*comparison_row(s.op), negated), std::move(left), std::move(right),
                       is_simple);
   }
 
@@ -245,10 +212,10 @@ class Conditions {
     if (index.kind != LoopStep::Kind::Index) return std::nullopt;
     const int64_t number = bits_to_int(right.dtype, right.bits);
     if (!kLimits.contains(number)) return std::nullopt;
-    const Op op = negated ? negation(s.op) : s.op;
+    const Op op = row_of(*comparison_row(s.op), negated);
     const bool less = op == Op::lt || op == Op::le;
     if (!less && op != Op::gt && op != Op::ge) return std::nullopt;
-    const Op other = op == Op::lt ? Op::gt : op == Op::le ? Op::ge : op == Op::gt ? Op::lt : Op::le;
+    const Op other = comparison_row(op)->swapped;
     Condition out{.kind = less ? Condition::Kind::All : Condition::Kind::Any};
     out.parts.push_back(compare_index(op, index.at[0] - number, /*is_simple=*/false));
     out.parts.push_back(compare_index(other, index.at[0] + number, /*is_simple=*/false));

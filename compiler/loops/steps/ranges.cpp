@@ -7,6 +7,7 @@
 #include "compiler/loops/steps/skips.h"
 #include "compiler/loops/steps/tile_phase.h"
 #include "compiler/loops/text.h"
+#include "ir/code/comparisons.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -14,10 +15,6 @@ namespace braze {
 namespace {
 
 // --- What is compared ---------------------------------------------------------------------------
-
-constexpr ElementwiseOp kComparisonRows[] = {ElementwiseOp::lt, ElementwiseOp::le,
-                                             ElementwiseOp::gt, ElementwiseOp::ge,
-                                             ElementwiseOp::eq, ElementwiseOp::ne};
 
 // A comparison of two integers, of which one differs along the axis of the loop and the other along
 // axes of which a turn takes several indices.
@@ -47,8 +44,7 @@ class Comparisons {
       return std::nullopt;
     };
     if (s.kind != LoopStep::Kind::Apply || comparison_of_indices(body, s) ||
-        std::ranges::find(kComparisonRows, s.op) == std::end(kComparisonRows) ||
-        !is_integer(body.steps[s.arguments[0]].dtype))
+        !comparison_row(s.op) || !is_integer(body.steps[s.arguments[0]].dtype))
       return std::nullopt;
     Comparison out{s.op, {}, 0};
     bool walks[2];

@@ -8,6 +8,7 @@
 
 #include "compiler/loops/steps/ranges.h"
 #include "compiler/loops/text.h"
+#include "ir/code/comparisons.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/text.h"
 
@@ -337,39 +338,19 @@ class LoadedBounds {
   /// something that is no index does not.
   std::optional<LoadedBound> find(const LoopBody& body, const LoopStep& s,
                                   std::string* why = nullptr) const {
-    using Kind = IndexComparison::Kind;
-    constexpr std::pair<ElementwiseOp, Kind> kKinds[] = {{ElementwiseOp::lt, Kind::Lt},
-                                                         {ElementwiseOp::le, Kind::Le},
-                                                         {ElementwiseOp::gt, Kind::Gt},
-                                                         {ElementwiseOp::ge, Kind::Ge}};
     if (s.kind != LoopStep::Kind::Apply || comparison_of_indices(body, s)) return std::nullopt;
-    for (const auto& [row, kind] : kKinds) {
-      if (row != s.op) continue;
-      for (const bool swapped : {false, true}) {
-        const LoopStep& index = body.steps[s.arguments[swapped ? 1 : 0]];
-        if (index.kind != LoopStep::Kind::Index || !index.at[0].uses(axis_.name)) continue;
-        const uint32_t number = s.arguments[swapped ? 0 : 1];
-        return bound(body, index, swapped ? turned(kind) : kind, number, why);
-      }
+    const ComparisonRow* row = comparison_row(s.op);
+    if (!row || s.op == ElementwiseOp::eq || s.op == ElementwiseOp::ne) return std::nullopt;
+    for (const bool swapped : {false, true}) {
+      const LoopStep& index = body.steps[s.arguments[swapped ? 1 : 0]];
+      if (index.kind != LoopStep::Kind::Index || !index.at[0].uses(axis_.name)) continue;
+      const ComparisonRow& from_index = swapped ? *comparison_row(row->swapped) : *row;
+      return bound(body, index, from_index.kind, s.arguments[swapped ? 0 : 1], why);
     }
     return std::nullopt;
   }
 
  private:
-  static IndexComparison::Kind turned(IndexComparison::Kind kind) {
-    using Kind = IndexComparison::Kind;
-    switch (kind) {
-      case Kind::Lt:
-        return Kind::Gt;
-      case Kind::Le:
-        return Kind::Ge;
-      case Kind::Gt:
-        return Kind::Lt;
-      default:
-        return Kind::Le;
-    }
-  }
-
   std::optional<LoadedBound> bound(const LoopBody& body, const LoopStep& index,
                                    IndexComparison::Kind kind, uint32_t number,
                                    std::string* why) const {

@@ -35,8 +35,8 @@ class StepPrinter {
   void operator()(CacheHint hint) { word(kCacheNames[static_cast<size_t>(hint)]); }
   void operator()(Storage storage) { word(kStorageNames[static_cast<size_t>(storage)]); }
   void operator()(const IndexComparison& c) {
-    word(fmt::format("({} {} {})", c.left.to_string(), kComparisons[static_cast<size_t>(c.kind)],
-                     c.right.to_string()));
+    word(fmt::format("({} {} {})", c.left.to_string(),
+                     kComparisonSigns[static_cast<size_t>(c.kind)], c.right.to_string()));
   }
   void operator()(const std::vector<DealOrder>& orders) {
     word(join(orders, ", ", [](const DealOrder& order) {
@@ -96,7 +96,7 @@ class StepReader {
     const auto symbol = [](std::string_view name) { return Expr::symbol(name, {}); };
     scanner_.expect("(");
     c.left = parse_expr(scanner_, symbol);
-    word(c.kind, kComparisons, "a comparison");
+    word(c.kind, kComparisonSigns, "a comparison");
     c.right = parse_expr(scanner_, symbol);
     scanner_.expect(")");
   }
