@@ -25,7 +25,9 @@ constexpr int64_t kLeastPanels = 4, kLeastPanelsOfComputed = 16;
 constexpr int64_t kLeastStagedDepth = 16;  // copies of shorter rows cost more than they save
 constexpr int64_t kNearTiles = 4;          // tiles between rows that count as near each other
 constexpr int64_t kUnrolled = 4;
-constexpr double kPanelRows = 4;  // rows that take as long as reading a panel from a far cache
+constexpr int64_t kLeastLanes = 4;
+constexpr int64_t kLineElements = 16;  // of a memory line
+constexpr double kPanelRows = 4;       // rows that take as long as reading a panel from a far cache
 constexpr int64_t kTasksOfCore = 4;
 // Rows that are read where they are: their lines are often far apart by the same distance, and a
 // cache holds few of those at once.
@@ -123,6 +125,18 @@ int64_t rows_of_block(int64_t extent, int64_t most) {
   return best;
 }
 
+// Whether neighbours along the axis read elements of one memory line.
+bool shares_lines(const LoopTree& tree, const FactoredSums& sums, size_t axis) {
+  for (const LoopStep& s : sums.sums[0]->body.steps) {
+    if (s.kind != LoopStep::Kind::Load) continue;
+    const auto step =
+        linear_offset(s.at, tree.tensors[s.source].type.shape).coefficient_of(tree.axes[axis].name);
+    const auto distance = step ? step->as_constant() : std::nullopt;
+    if (distance && *distance > 0 && *distance < kLineElements) return true;
+  }
+  return false;
+}
+
 // Adds a second axis of rows to a block that has only few of them, if that reads the panels less
 // often. The panels must be the same for all indices of this axis.
 void take_rows_beside(const LoopTree& tree, const FactoredSums& sums, const Factors& of_lanes,
@@ -182,8 +196,11 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, bool in_pla
   const int64_t most_rows = std::max<int64_t>((target.vector_registers - used - 1) / used, 1);
   Tiling out;
   out.in_place = in_place;
-  out.lanes = in_place && n < lanes ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)))
-                                    : lanes * columns;
+  out.lanes = lanes * columns;
+  // A result narrower than a vector has vectors as wide as itself, so that it needs no masks.
+  if (tree.axes[sums.lanes].extent.as_constant() && n < lanes)
+    out.lanes =
+        std::max(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))), kLeastLanes);
   out.rows = rows_of_block(m, in_place ? std::min(most_rows, kRowsInPlace) : most_rows);
 
   const Factors of_lanes = facts_of(tree, sums, sums.lanes, sums.rows, lanes);
@@ -333,9 +350,12 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   names.lanes = name(sums.lanes);
   for (const size_t axis : sums.summed) names.summed.push_back(name(axis));
   if (tiling.panels) names.panels = name(*tiling.panels);
-  for (const size_t axis : sums.nest)
-    if (axis != sums.rows && axis != sums.lanes && axis != tiling.panels)
-      names.batch.push_back(name(axis));
+  // Batches that share memory lines come last, so that a task finds them in its cache.
+  for (const bool shared : {false, true})
+    for (const size_t axis : sums.nest)
+      if (axis != sums.rows && axis != sums.lanes && axis != tiling.panels &&
+          shares_lines(out.tree, sums, axis) == shared)
+        names.batch.push_back(name(axis));
   if (tiling.rows_beside) names.rows_beside = name(*tiling.rows_beside);
   std::vector<std::string> values;
   for (const LoopTask* sum : sums.sums) values.push_back(out.tree.values[sum->target].name);
