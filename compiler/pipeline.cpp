@@ -159,9 +159,11 @@ Graph run_passes(Graph graph, Precision precision, const Target& target, PhaseVi
     graph = share_divisors(graph, precision);
     shown("share_divisors");
   }
-  if (target.asynchronous_dots) {
+  if (target.asynchronous_dots || target.kind == TargetKind::Cpu) {
     graph = split_dots(graph, target);
     shown("split_dots");
+  }
+  if (target.asynchronous_dots) {
     graph = pack_factors(graph);
     shown("pack_factors");
   } else if (target.matrix_speed > 0) {

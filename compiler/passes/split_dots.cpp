@@ -1,6 +1,7 @@
 #include "compiler/passes/split_dots.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 
@@ -16,6 +17,13 @@ constexpr int64_t kTile = 128;  // rows and columns of a tile, approximately
 constexpr int64_t kLeastSum =
     1024;  // the number of terms from which on a partial sum is worth writing
 constexpr int64_t kSumMultiple = 64;  // of the terms, for bulk copies
+
+// A CPU divides sums of many terms, because tasks read the factors of a part again from their
+// caches. The numbers are no facts of a machine, so that all CPUs add in the same order.
+constexpr int64_t kDeepSum = 5120, kTermsOfPart = 1024;
+constexpr int64_t kManyRows = 56;       // from which on several tasks read a factor
+constexpr int64_t kFewResults = 1024;   // which are too few tasks without parts
+constexpr int64_t kShareOfResults = 4;  // factors have at least so many elements for each result
 
 int64_t elements(const Shape& shape, const std::vector<int64_t>& axes) {
   int64_t out = 1;
@@ -58,17 +66,58 @@ struct Cut {
   int64_t parts = 1;
 };
 
-// One part if the product stays whole. There are so few parts that all of them run at the same
-// time, and of the axes the outermost that gives the most is cut.
-Cut cut_of(const Graph& graph, const std::vector<NodeId>& operands, const DotOp& dot,
-           const Target& target) {
+// The extents of a product.
+struct Extents {
+  int64_t rows = 1, columns = 1, matrices = 1, terms = 1;
+};
+
+std::optional<Extents> extents_of(const Graph& graph, const std::vector<NodeId>& operands,
+                                  const DotOp& dot) {
   const Shape& left = graph[operands[0]].type.shape;
   const Shape& right = graph[operands[1]].type.shape;
-  if (!left.is_static() || !right.is_static() || dot.contract_left.empty()) return {};
-  const int64_t rows = elements(left, free_axes(left, dot.batch_left, dot.contract_left));
-  const int64_t columns = elements(right, free_axes(right, dot.batch_right, dot.contract_right));
-  const int64_t matrices = elements(left, dot.batch_left);
-  const int64_t terms = elements(left, dot.contract_left);
+  if (!left.is_static() || !right.is_static() || dot.contract_left.empty()) return std::nullopt;
+  return Extents{elements(left, free_axes(left, dot.batch_left, dot.contract_left)),
+                 elements(right, free_axes(right, dot.batch_right, dot.contract_right)),
+                 elements(left, dot.batch_left), elements(left, dot.contract_left)};
+}
+
+// One part if the product stays whole. The parts have about `kTermsOfPart` terms, whose factors
+// stay in a cache near a core, and are so few that adding them is little work.
+Cut cut_for_cpu(const Graph& graph, const std::vector<NodeId>& operands, const DotOp& dot) {
+  const std::optional<Extents> all = extents_of(graph, operands, dot);
+  if (!all || all->terms < kDeepSum) return {};
+  const bool few = all->rows > 1 && all->columns > 1 && all->rows * all->columns <= kFewResults;
+  const bool many = std::min(all->rows, all->columns) >= kManyRows;
+  const double results = static_cast<double>(all->rows) * static_cast<double>(all->columns);
+  const double factors =
+      static_cast<double>(kTermsOfPart) * static_cast<double>(all->rows + all->columns);
+  if (!(few || many) || results * kShareOfResults > factors) return {};
+  // Several dots may be one kernel with one walk, which parts would divide.
+  if (std::ranges::any_of(operands,
+                          [&](NodeId factor) { return is_made_by_reductions(graph, factor); }))
+    return {};
+  Cut out;
+  const Shape& left = graph[operands[0]].type.shape;
+  const double wanted = static_cast<double>(all->terms) / kTermsOfPart;
+  const auto away = [&](int64_t parts) {
+    return std::abs(std::log(static_cast<double>(parts) / wanted));
+  };
+  for (size_t pair = 0; pair < dot.contract_left.size(); ++pair) {
+    const int64_t extent = left[static_cast<size_t>(dot.contract_left[pair])].range().max;
+    for (int64_t parts = 2; parts <= std::min(extent, static_cast<int64_t>(2 * wanted)); ++parts)
+      if (extent % parts == 0 && away(parts) < away(out.parts)) out = {pair, parts};
+  }
+  return out;
+}
+
+// One part if the product stays whole. There are so few parts that all of them run at the same
+// time, and of the axes the outermost that gives the most is cut.
+Cut cut_for_gpu(const Graph& graph, const std::vector<NodeId>& operands, const DotOp& dot,
+                const Target& target) {
+  const std::optional<Extents> extents = extents_of(graph, operands, dot);
+  if (!extents) return {};
+  const auto [rows, columns, matrices, terms] = *extents;
+  const Shape& left = graph[operands[0]].type.shape;
   const double work = static_cast<double>(rows * columns) * static_cast<double>(matrices * terms);
   if (work < kLeastAsynchronousDot) return {};
   if (rows <= kOneWarpRows && std::ranges::any_of(operands, [&](NodeId factor) {
@@ -111,8 +160,12 @@ std::vector<int64_t> shifted(std::vector<int64_t> axes, int64_t axis) {
 std::optional<NodeId> split(const Rewriting& step, const DotOp& dot, const Target& target) {
   Graph& graph = step.result;
   const DType dtype = graph[step.operands[0]].type.dtype;
-  if (!is_half(dtype) || graph[step.operands[1]].type.dtype != dtype) return std::nullopt;
-  const auto [pair, parts] = cut_of(graph, step.operands, dot, target);
+  const bool cpu = target.kind == TargetKind::Cpu;
+  if (graph[step.operands[1]].type.dtype != dtype) return std::nullopt;
+  if (cpu ? dtype != DType::F32 || step.node.type.dtype != dtype : !is_half(dtype))
+    return std::nullopt;
+  const auto [pair, parts] =
+      cpu ? cut_for_cpu(graph, step.operands, dot) : cut_for_gpu(graph, step.operands, dot, target);
   if (parts == 1) return std::nullopt;
   const SourceLocation where = step.node.location;
   const int64_t left = dot.contract_left[pair], right = dot.contract_right[pair];
@@ -128,7 +181,7 @@ std::optional<NodeId> split(const Rewriting& step, const DotOp& dot, const Targe
   const NodeId products = build::dot(graph, x, y, partial, DType::F32, where);
   if (!step.node.label.empty()) graph.set_label(products, step.node.label + "_parts");
   const NodeId sum = build::reduce(graph, Monoid::Sum, products, {0}, where);
-  return build::convert(graph, sum, step.node.type.dtype, where);
+  return cpu ? sum : build::convert(graph, sum, step.node.type.dtype, where);
 }
 
 }  // namespace

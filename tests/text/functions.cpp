@@ -56,6 +56,10 @@ Graph split_for_hopper(const Graph& graph) {
   return split_dots(graph, find_target("sm_90a").value());
 }
 
+Graph split_for_cpu(const Graph& graph) {
+  return split_dots(graph, find_target("x86-64-v4").value());
+}
+
 Graph split_large_gaps(const Graph& graph) { return split_gaps(graph); }
 
 Graph flattened(const Graph& graph) { return flatten_updates(graph).value_or(graph); }
@@ -405,6 +409,7 @@ constexpr Function kFunctions[] = {
     {"simplify", run_pass<simplify>},
     {"split_concats", run_pass<split_concats>},
     {"split_dots", run_pass<split_for_hopper>},
+    {"split_dots_cpu", run_pass<split_for_cpu>},
     {"split_gaps", run_pass<split_large_gaps>},
     {"steps", after_steps},
     {"unroll_reductions", run_pass<unroll_reductions>},

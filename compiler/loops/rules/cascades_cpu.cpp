@@ -58,6 +58,20 @@ bool repeats_results(const LoopTree& tree, const Cascade& cascade) {
   });
 }
 
+// Whether something is stored for each turn and row, with the rows side by side in memory. A vector
+// along the walk would then be scattered, an element to each memory line.
+bool scatters(const LoopTree& tree, const Cascade& cascade) {
+  const LoopAxis &rows = tree.axes[*cascade.rows], &walk = tree.axes[cascade.walk];
+  bool out = false;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      for (const TreeAccess& access : accesses(tree, task))
+        out |= access.store && access.stride(rows) == 1 && access.offset.uses(walk.name) &&
+               access.stride(walk) != 1;
+    });
+  return out;
+}
+
 // A dot of the walk's turns: what it sums, by name, the innermost axis last.
 struct FirstDot {
   std::vector<std::string> summed;
@@ -87,6 +101,7 @@ std::optional<Refusal> take_rows(Scheduled& out, const Target& target, bool pick
     return no_rule("the results of the first dots have a further axis that is summed");
   if (repeats_results(tree, cascade))
     return no_rule("the results of a dot are equal along an axis");
+  if (scatters(tree, cascade)) return no_rule("what the walk stores lies across its vectors");
   const auto name = [&](size_t axis) { return tree.axes[axis].name; };
   const std::string rows = name(*cascade.rows), walk = name(cascade.walk);
   const auto tile = choose_tile(tree, cascade, target);

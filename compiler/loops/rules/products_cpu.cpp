@@ -5,6 +5,7 @@
 // If it pays, an earlier phase lays out the factors of the lanes for all cores, in panels as wide
 // as a block, and each tile of rows lays its factors side by side in a core's cache.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "compiler/loops/rules/factored_sums.h"
@@ -24,6 +25,16 @@ constexpr int64_t kLeastPanels = 4, kLeastPanelsOfComputed = 16;
 constexpr int64_t kLeastStagedDepth = 16;  // copies of shorter rows cost more than they save
 constexpr int64_t kNearTiles = 4;          // tiles between rows that count as near each other
 constexpr int64_t kUnrolled = 4;
+constexpr int64_t kLeastLanes = 4;
+constexpr int64_t kLineElements = 16;  // of a memory line
+constexpr double kPanelRows = 4;       // rows that take as long as reading a panel from a far cache
+constexpr int64_t kTasksOfCore = 4;
+// Rows that are read where they are: their lines are often far apart by the same distance, and a
+// cache holds few of those at once.
+constexpr int64_t kRowsInPlace = 8;
+constexpr int64_t kPanelsInPlace = 2;  // of the other factor, for each of which rows are read
+// Results of rows in place lie across the lanes, which shorter sums do not pay for.
+constexpr int64_t kLeastDepthInPlace = 256, kDepthOfResult = 16;
 constexpr int64_t kCopyVectors = 4;  // vectors of one step of a copy
 
 // What a schedule must know about the factors along one axis.
@@ -88,10 +99,15 @@ struct Tiling {
   // Blocks side by side may have an axis of their own, if the factor of the lanes lies in panels.
   std::optional<size_t> panels;
   int64_t panels_of_task = 1;
+  // If the axis of the rows is short, a block has several indices of another axis, for each of
+  // which it has all rows.
+  std::optional<size_t> rows_beside;
+  int64_t beside_of_block = 1;
   bool pack = false, stage = false;
   bool rows_outside = false;  // whether a task walks its blocks row by row
   bool by_row = false;        // whether what follows takes one row of a block at a time
   bool rows_across = false, lanes_across = false;
+  bool in_place = false;  // whether rows are read where they are
 };
 
 // The number of rows of a block: at most `most`, with the least cost for the whole extent.
@@ -109,6 +125,40 @@ int64_t rows_of_block(int64_t extent, int64_t most) {
   return best;
 }
 
+// Whether neighbours along the axis read elements of one memory line.
+bool shares_lines(const LoopTree& tree, const FactoredSums& sums, size_t axis) {
+  for (const LoopStep& s : sums.sums[0]->body.steps) {
+    if (s.kind != LoopStep::Kind::Load) continue;
+    const auto step =
+        linear_offset(s.at, tree.tensors[s.source].type.shape).coefficient_of(tree.axes[axis].name);
+    const auto distance = step ? step->as_constant() : std::nullopt;
+    if (distance && *distance > 0 && *distance < kLineElements) return true;
+  }
+  return false;
+}
+
+// Adds a second axis of rows to a block that has only few of them, if that reads the panels less
+// often. The panels must be the same for all indices of this axis.
+void take_rows_beside(const LoopTree& tree, const FactoredSums& sums, const Factors& of_lanes,
+                      int64_t most_rows, Tiling& out) {
+  if (!tree.axes[sums.rows].extent.is_constant(out.rows) || out.rows < 2) return;
+  double best = static_cast<double>(out.rows) + kPanelRows;
+  for (const size_t axis : sums.nest) {
+    if (axis == sums.lanes || axis == sums.rows || of_lanes.axes.contains(axis)) continue;
+    const int64_t extent = planned_extent(tree, axis);
+    if (!tree.axes[axis].extent.as_constant()) continue;
+    for (int64_t count = 2; count <= std::min(extent, most_rows / out.rows); ++count) {
+      const auto blocks = static_cast<double>((extent + count - 1) / count);
+      const double cost = blocks * (static_cast<double>(count * out.rows) + kPanelRows) /
+                          static_cast<double>(extent);
+      if (cost >= best) continue;
+      best = cost;
+      out.rows_beside = axis;
+      out.beside_of_block = count;
+    }
+  }
+}
+
 // The size of the largest part, if `count` is divided into as few equal parts of at most `most` as
 // possible.
 int64_t shared(int64_t count, int64_t most) {
@@ -116,7 +166,25 @@ int64_t shared(int64_t count, int64_t most) {
   return (count + parts - 1) / parts;
 }
 
-Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Target& target) {
+// Whether few rows become the lanes. If both factors lie along what is summed, the lanes' one must
+// be transposed into panels. For few rows this takes longer than the sums, while the other factor
+// is small, and a block of rows reads the large one where it is.
+bool has_few_rows_in_place(const LoopTree& tree, const FactoredSums& sums, const Target& target) {
+  const int64_t lanes = target.vector_lanes(4), panel = target.panel_columns();
+  const int64_t m = planned_extent(tree, sums.rows), n = planned_extent(tree, sums.lanes);
+  const int64_t k = planned_extent(tree, sums.summed.back());
+  if (!tree.axes[sums.rows].extent.as_constant()) return false;
+  if (m < 2 || n < 2 * m || k < std::max(kLeastDepthInPlace, kDepthOfResult * m)) return false;
+  // Of several panels, few lanes may be idle.
+  const int64_t panels = (m + panel - 1) / panel;
+  if (panels > kPanelsInPlace || (panels > 1 && 8 * m < 7 * panels * panel)) return false;
+  const Factors of_lanes = facts_of(tree, sums, sums.lanes, sums.rows, lanes);
+  const Factors of_rows = facts_of(tree, sums, sums.rows, sums.lanes, lanes);
+  return of_lanes.across && !of_lanes.computed && of_lanes.count == 1 && of_rows.across;
+}
+
+Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, bool in_place,
+                     const Target& target) {
   const int64_t lanes = target.vector_lanes(4);
   const int64_t n = planned_extent(tree, sums.lanes), m = planned_extent(tree, sums.rows);
   const int64_t k = product_of(tree, sums.summed, [](size_t) { return true; });
@@ -127,26 +195,40 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
   const int64_t used = columns * width;
   const int64_t most_rows = std::max<int64_t>((target.vector_registers - used - 1) / used, 1);
   Tiling out;
+  out.in_place = in_place;
   out.lanes = lanes * columns;
-  out.rows = rows_of_block(m, most_rows);
+  // A result narrower than a vector has vectors as wide as itself, so that it needs no masks.
+  if (tree.axes[sums.lanes].extent.as_constant() && n < lanes)
+    out.lanes =
+        std::max(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))), kLeastLanes);
+  out.rows = rows_of_block(m, in_place ? std::min(most_rows, kRowsInPlace) : most_rows);
 
   const Factors of_lanes = facts_of(tree, sums, sums.lanes, sums.rows, lanes);
   const Factors of_rows = facts_of(tree, sums, sums.rows, sums.lanes, lanes);
+  take_rows_beside(tree, sums, of_lanes, most_rows, out);
+  const int64_t block_rows = out.rows * out.beside_of_block;
 
   // Tasks should suffice for all cores, and each should have enough work. A panel serves all rows
   // of a task, so their copies and the panel should lie in the second-level cache.
-  const auto is_batch = [&](size_t axis) { return axis != sums.lanes && axis != sums.rows; };
-  const int64_t batches = product_of(tree, sums.nest, is_batch);
+  const auto is_batch = [&](size_t axis) {
+    return axis != sums.lanes && axis != sums.rows && axis != out.rows_beside;
+  };
+  const int64_t besides = out.rows_beside ? planned_extent(tree, *out.rows_beside) : 1;
+  const int64_t batches = product_of(tree, sums.nest, is_batch) *
+                          ((besides + out.beside_of_block - 1) / out.beside_of_block);
   const int64_t m_blocks = (m + out.rows - 1) / out.rows,
                 n_blocks = (n + out.lanes - 1) / out.lanes;
-  const double work = 2.0 * static_cast<double>(out.lanes * out.rows) * static_cast<double>(k);
+  const double work = 2.0 * static_cast<double>(out.lanes * block_rows) * static_cast<double>(k);
   const int64_t by_work = std::max<int64_t>(static_cast<int64_t>(kInstanceOperations / work), 1);
   const int64_t by_cores =
       std::max<int64_t>(m_blocks * n_blocks * batches / (16 * target.cores), 1);
   const int64_t each = std::min(by_work, by_cores);
-  const int64_t block_bytes = std::max<int64_t>(out.rows * k * 4 * width, 1);
+  const int64_t block_bytes = std::max<int64_t>(block_rows * k * 4 * width, 1);
   const int64_t by_cache = target.l2_bytes / 4 / block_bytes;
-  const int64_t panels = of_rows.computed ? kLeastPanelsOfComputed : kLeastPanels;
+  int64_t panels = of_rows.computed ? kLeastPanelsOfComputed : kLeastPanels;
+  while (panels > kLeastPanels &&
+         m_blocks * batches * ((n_blocks + panels - 1) / panels) < kTasksOfCore * target.cores)
+    panels /= 2;
   if (n_blocks == 1)
     for (const size_t axis : sums.nest)
       if (is_batch(axis) && of_lanes.axes.contains(axis) && !of_rows.axes.contains(axis))
@@ -179,13 +261,16 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
   (out.panels ? out.panels_of_task : out.lanes_of_task) = lanes_in_task;
   out.lanes_of_task *= out.lanes;
   out.rows_of_task = rows_in_task * out.rows;
+  const int64_t row_bytes = block_rows * k * 4 * width * static_cast<int64_t>(of_rows.count);
+  out.stage = out.rows > 1 && !in_place && (lanes_in_task > 1 || of_rows.computed) &&
+              k >= kLeastStagedDepth && of_rows.count > 0 && row_bytes <= target.l3_bytes / 8;
   // If the panels of a task stay in the cache, all of them take one block of rows after the other,
-  // so that results are stored row by row.
-  out.rows_outside = lanes_in_task * panel_bytes <= kept_bytes;
-  const int64_t row_bytes = out.rows * k * 4 * width * static_cast<int64_t>(of_rows.count);
-  out.stage = out.rows > 1 && (lanes_in_task > 1 || of_rows.computed) && k >= kLeastStagedDepth &&
-              of_rows.count > 0 && row_bytes <= target.l3_bytes / 8;
-  out.by_row = out.rows > 1 && operations_after(tree) > kMostOperationsUnrolled;
+  // so that results are stored row by row. Copies with the rows side by side are as wide as a
+  // block, so that each line of them serves one block, and rows that are read where they are stay
+  // in the cache from panel to panel.
+  out.rows_outside =
+      lanes_in_task * panel_bytes <= kept_bytes || in_place || (out.stage && !of_rows.across);
+  out.by_row = out.rows > 1 && !in_place && operations_after(tree) > kMostOperationsUnrolled;
   return out;
 }
 
@@ -195,7 +280,7 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, const Targe
 struct Names {
   std::vector<std::string> batch, summed;
   std::string rows, lanes;
-  std::optional<std::string> panels;
+  std::optional<std::string> rows_beside, panels;  // the former is one of `batch`
 };
 
 // Which loops `cut` made for an axis.
@@ -265,9 +350,13 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   names.lanes = name(sums.lanes);
   for (const size_t axis : sums.summed) names.summed.push_back(name(axis));
   if (tiling.panels) names.panels = name(*tiling.panels);
-  for (const size_t axis : sums.nest)
-    if (axis != sums.rows && axis != sums.lanes && axis != tiling.panels)
-      names.batch.push_back(name(axis));
+  // Batches that share memory lines come last, so that a task finds them in its cache.
+  for (const bool shared : {false, true})
+    for (const size_t axis : sums.nest)
+      if (axis != sums.rows && axis != sums.lanes && axis != tiling.panels &&
+          shares_lines(out.tree, sums, axis) == shared)
+        names.batch.push_back(name(axis));
+  if (tiling.rows_beside) names.rows_beside = name(*tiling.rows_beside);
   std::vector<std::string> values;
   for (const LoopTask* sum : sums.sums) values.push_back(out.tree.values[sum->target].name);
   const std::string store = out.tree.tensors[sums.stores[0]->target].name;
@@ -279,6 +368,15 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   sort_nest(out, sums.nest, order);
   if (sums.rows > sums.lanes) out.take(LastStep{names.lanes});
   if (tiling.pack && tiling.lanes_across) out.take(LastStep{names.summed.back()});
+  if (names.rows_beside) {
+    if (axis_of(out, *names.rows_beside).extent.is_constant(tiling.beside_of_block)) {
+      out.take(WholeStep{{*names.rows_beside}});
+      std::erase(names.batch, *names.rows_beside);
+    } else {
+      out.take(SplitStep{{*names.rows_beside}, tiling.beside_of_block, /*padded=*/true});
+      out.take(WholeStep{{*names.rows_beside, 2}});
+    }
+  }
   const Levels rows = cut(out, names.rows, tiling.rows_of_task, tiling.rows);
   Levels lanes = cut(out, names.lanes, tiling.lanes_of_task, tiling.lanes);
   if (names.panels) lanes = cut_panels(out, *names.panels, tiling.panels_of_task);
@@ -289,7 +387,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   for (const std::string& axis : names.batch) grid.push_back({axis});
   if (rows.tasks) grid.push_back({names.rows});
   if (lanes.tasks) grid.push_back({beside});
-  const bool rows_outside = tiling.stage && (tiling.rows_outside || grid.empty());
+  const bool rows_outside = tiling.stage ? tiling.rows_outside || grid.empty() : tiling.in_place;
   if (rows.blocks && lanes.blocks && !rows_outside) out.take(ReorderStep{row_blocks, lane_blocks});
   deal_out(out, grid);
   out.take(UnrollStep{{names.summed.back()}, kUnrolled});
@@ -317,8 +415,10 @@ std::optional<Refusal> tile_products_for_cpu(Scheduled& out, const Target& targe
   const LoopTree tree = out.tree;
   auto found = find_factored_sums(tree);
   if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);
-  const auto& sums = std::get<FactoredSums>(found);
-  take_steps(out, sums, choose_tiling(tree, sums, target), target);
+  auto& sums = std::get<FactoredSums>(found);
+  const bool in_place = has_few_rows_in_place(tree, sums, target);
+  if (in_place) std::swap(sums.rows, sums.lanes);
+  take_steps(out, sums, choose_tiling(tree, sums, in_place, target), target);
   sum_in_parts(out);
   mark_streaming(out, target);
   return std::nullopt;

@@ -148,7 +148,8 @@ void read_factor(LoopTree& tree, Loop& loop, const LoopBody& factor, size_t valu
   });
 }
 
-// The axes of a factor in the order of the loops around the sum; the axis `along` comes last.
+// The axes of a factor in the order of the loops around the sum, with those that are summed behind
+// the others; the axis `along` comes last.
 std::vector<size_t> axes_in_order(const LoopTree& tree, const ItemPlace& place,
                                   const LoopBody& body, size_t along) {
   const std::set<size_t> used = axes_of(tree, body);
@@ -158,6 +159,13 @@ std::vector<size_t> axes_in_order(const LoopTree& tree, const ItemPlace& place,
   };
   for (const Loop* loop : loops_around(tree, place))
     for (const LoopLevel& level : loop->levels) note(level.axis);
+  const auto is_summed = [&](size_t axis) {
+    return std::ranges::any_of(sums_of(loop_at(tree, place)), [&](const LoopTask* task) {
+      return std::ranges::count(task->over, axis) > 0;
+    });
+  };
+  for (const size_t axis : used)
+    if (!is_summed(axis)) note(axis);
   const Loop* loop = &loop_at(tree, place);
   for (; loop; loop = only_child(*loop)) note(loop->levels[0].axis);
   for (const size_t axis : used) note(axis);
