@@ -190,7 +190,7 @@ Graph Tracer::trace(const TracedCall& call, const std::vector<Spec>& specs, Trac
   for (const NodeId input : graph.inputs()) shapes.push_back(&graph[input].type.shape);
   if (const auto symbol = undetermined_symbol(shapes, graph.symbols()))
     fail(codes::kBadDim,
-         fmt::format("{}: no argument has the extent {}, so no call determines it", name,
+         fmt::format("{}: no argument determines the extent {}, so no call does", name,
                      symbol->symbol_name()),
          {.location = where, .fix = "declare an argument with it"});
   return graph;

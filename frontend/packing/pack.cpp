@@ -37,6 +37,7 @@ bool is_gpu(const Target& target) { return target.kind == TargetKind::Gpu && !ta
 struct Build {
   Target target;
   bool assemble = true;
+  bool is_named = true;  // whether the user named the target
 };
 
 std::vector<Build> builds_of(const PackOptions& options) {
@@ -50,12 +51,14 @@ std::vector<Build> builds_of(const PackOptions& options) {
       fail(codes::kPackTarget, format("the target {} is named twice", variant_target(target)));
     builds.push_back({std::move(target), options.compile.assemble});
   }
+  const bool names_portable =
+      std::ranges::any_of(builds, [](const Build& b) { return b.target.name == kPortable; });
   const auto needs_portable = [](const Build& b) { return is_gpu(b.target); };
   const auto is_portable = [](const Build& b) { return b.target.name == kPortable && !b.assemble; };
   const bool assembles = options.compile.assemble && ptx_assembler();
   for (Build& build : builds) build.assemble = assembles;
   if (std::ranges::any_of(builds, needs_portable) && std::ranges::none_of(builds, is_portable))
-    builds.push_back({*find_target(kPortable), false});
+    builds.push_back({*find_target(kPortable), false, names_portable});
   return builds;
 }
 
@@ -166,6 +169,22 @@ void check_sizes(const Program& program) {
   check_determined(program.name, shapes, program.symbols);
 }
 
+// The program of a function for one target. Nobody asked for the portable code that a package also
+// holds, so schedules are not for it, and there is none of a function that only later GPUs can run.
+std::optional<Program> built(const PackSource& source, const Build& build,
+                             const CompileOptions& options) {
+  CompileOptions compile = options;
+  compile.assemble = build.assemble;
+  if (build.is_named) return source.compile(build.target, compile);
+  compile.schedules.clear();
+  try {
+    return source.compile(build.target, compile);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Unsupported) throw;
+    return std::nullopt;
+  }
+}
+
 std::vector<std::string> input_names(const std::deque<Program>& programs) {
   std::vector<std::string> names;
   for (const Program& program : programs)
@@ -229,11 +248,9 @@ PackSummary save_package(const std::string& path, const std::vector<PackSource>&
         fail(codes::kPackFunction, format("two functions are called @{}", source.name),
              {.fix = "give one of the graphs another name"});
     PackedFunction function{.name = source.name, .programs = {}, .weights = {}};
-    for (const Build& build : builds) {
-      CompileOptions compile = options.compile;
-      compile.assemble = build.assemble;
-      function.programs.push_back(&programs.emplace_back(source.compile(build.target, compile)));
-    }
+    for (const Build& build : builds)
+      if (auto program = built(source, build, options.compile))
+        function.programs.push_back(&programs.emplace_back(std::move(*program)));
     check_sizes(*function.programs.front());
     if (binder) function.weights = binder->bind(*function.programs.front());
     summary.bound_weights += static_cast<int>(function.weights.size());

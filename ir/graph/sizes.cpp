@@ -1,6 +1,7 @@
 #include "ir/graph/sizes.h"
 
 #include <algorithm>
+#include <set>
 
 #include "ir/graph/rewrite.h"
 #include "ir/support/text.h"
@@ -25,38 +26,51 @@ std::string range_text(const Expr& symbol) {
                               : "in " + limits;
 }
 
-/// The symbol of `e` that has no value, if there is exactly one.
-std::optional<std::string> single_unknown(const Expr& e, const Sizes& sizes) {
+/// The only symbol of `e` for which `has` is false, if there is exactly one.
+template <class Has>
+std::optional<std::string> single_unknown(const Expr& e, const Has& has) {
   std::optional<std::string> unknown;
   for (const std::string& name : e.symbols()) {
-    if (sizes.has(name)) continue;
+    if (has(name)) continue;
     if (unknown) return std::nullopt;
     unknown = name;
   }
   return unknown;
 }
 
+/// An extent as a linear equation in one symbol: extent * times == factor * symbol + rest.
+struct Equation {
+  Expr factor, rest;
+  int64_t times = 1;
+};
+/// Nothing if the extent does not depend linearly on the symbol. A linear expression that is
+/// divided without remainder counts as linear.
+std::optional<Equation> equation_for(const Expr& extent, const std::string& symbol) {
+  if (extent.kind() == Expr::Kind::FloorDiv) {
+    const auto parts = extent.operands()[1].as_constant();
+    if (!parts || !extent.operands()[0].is_multiple_of(*parts)) return std::nullopt;
+    auto whole = equation_for(extent.operands()[0], symbol);
+    if (!whole || __builtin_mul_overflow(whole->times, *parts, &whole->times)) return std::nullopt;
+    return whole;
+  }
+  const auto factor = extent.coefficient_of(symbol);
+  if (!factor || factor->uses(symbol)) return std::nullopt;
+  return Equation{*factor, extent.substitute(symbol, Expr(0))};
+}
+
 /// Solves dim == given, where `name` is the only symbol of `dim` without a value. Returns false if
-/// `dim` does not depend linearly on it. A linear expression that is divided without remainder
-/// counts as linear.
+/// that is impossible.
 bool solve(const GivenShape& shape, const Expr& dim, int64_t given, const std::string& name,
            Sizes& sizes) {
-  if (dim.kind() == Expr::Kind::FloorDiv) {
-    const auto parts = dim.operands()[1].as_constant();
-    int64_t whole = 0;
-    if (!parts || !dim.operands()[0].is_multiple_of(*parts) ||
-        __builtin_mul_overflow(given, *parts, &whole))
-      return false;
-    return solve(shape, dim.operands()[0], whole, name, sizes);
-  }
-  const auto coefficient = dim.coefficient_of(name);
-  if (!coefficient || coefficient->uses(name)) return false;
-  const int64_t factor = sizes(*coefficient);
+  const auto equation = equation_for(dim, name);
+  int64_t whole = 0;
+  if (!equation || __builtin_mul_overflow(given, equation->times, &whole)) return false;
+  const int64_t factor = sizes(equation->factor);
   if (factor == 0) return false;
-  const int64_t rest = sizes(dim.substitute(name, Expr(0)));
-  if ((given - rest) % factor != 0)
+  const int64_t rest = sizes(equation->rest);
+  if ((whole - rest) % factor != 0)
     reject(shape, fmt::format("no integer {} makes {} equal {}", name, dim.to_string(), given));
-  sizes.set(name, (given - rest) / factor);
+  sizes.set(name, (whole - rest) / factor);
   return true;
 }
 
@@ -66,7 +80,8 @@ bool solve_some(std::span<const GivenShape> shapes, Sizes& sizes) {
   for (const GivenShape& shape : shapes)
     for (size_t axis = 0; axis < shape.given.size(); ++axis) {
       const Expr& dim = (*shape.declared)[axis];
-      if (const auto name = single_unknown(dim, sizes))
+      if (const auto name =
+              single_unknown(dim, [&](const std::string& symbol) { return sizes.has(symbol); }))
         progress |= solve(shape, dim, shape.given[axis], *name, sizes);
     }
   return progress;
@@ -155,13 +170,17 @@ Sizes check_inputs(const Graph& graph, std::span<const HostTensor> inputs) {
 
 std::optional<Expr> undetermined_symbol(std::span<const Shape* const> inputs,
                                         std::span<const Expr> symbols) {
-  for (const Expr& symbol : symbols) {
-    const auto has_symbol = [&](const Shape* shape) {
-      return std::any_of(shape->begin(), shape->end(),
-                         [&](const Expr& dim) { return dim.uses(symbol.symbol_name()); });
-    };
-    if (std::none_of(inputs.begin(), inputs.end(), has_symbol)) return symbol;
+  std::set<std::string> known;
+  const auto is_known = [&](const std::string& symbol) { return known.contains(symbol); };
+  for (size_t before = SIZE_MAX; before != known.size();) {
+    before = known.size();
+    for (const Shape* shape : inputs)
+      for (const Expr& dim : *shape)
+        if (const auto symbol = single_unknown(dim, is_known); symbol && equation_for(dim, *symbol))
+          known.insert(*symbol);
   }
+  for (const Expr& symbol : symbols)
+    if (!is_known(symbol.symbol_name())) return symbol;
   return std::nullopt;
 }
 
@@ -173,13 +192,23 @@ void check_determined(const Graph& graph) {
 
 void check_determined(std::string_view function, std::span<const Shape* const> inputs,
                       std::span<const Expr> symbols) {
-  if (const auto symbol = undetermined_symbol(inputs, symbols))
-    fail(codes::kUndeterminedSize,
-         fmt::format("no input of @{} has the extent {}, so no call can determine it", function,
-                     symbol->symbol_name()),
-         {.location = {},
-          .node = std::string(function),
-          .fix = "give it an input with that extent"});
+  const auto symbol = undetermined_symbol(inputs, symbols);
+  if (!symbol) return;
+  const std::string& name = symbol->symbol_name();
+  // An extent that contains the symbol, but does not determine it.
+  const Expr* extent = nullptr;
+  for (const Shape* shape : inputs)
+    for (const Expr& dim : *shape)
+      if (dim.uses(name)) extent = &dim;
+  fail(codes::kUndeterminedSize,
+       extent ? fmt::format("the extent {} does not determine {}, and no other input of @{} does, "
+                            "so no call can determine it",
+                            extent->to_string(), name, function)
+              : fmt::format("no input of @{} has the extent {}, so no call can determine it",
+                            function, name),
+       {.location = {},
+        .node = std::string(function),
+        .fix = fmt::format("give it an input with the extent {}", name)});
 }
 
 }  // namespace braze

@@ -18,7 +18,7 @@ inline constexpr Code kBadInputs{"bad-inputs", ErrorKind::InvalidArgument,
                                  "The inputs of a call do not fit the inputs of the graph."};
 inline constexpr Code kUndeterminedSize{
     "undetermined-size", ErrorKind::InvalidArgument,
-    "The outputs need a size that is in no input's shape, so no call could determine it."};
+    "The outputs need a size that the shapes of the inputs do not determine, in no call."};
 }  // namespace codes
 
 /// A value for every size symbol.
@@ -53,8 +53,8 @@ Sizes bind_sizes(std::span<const GivenShape> shapes, std::span<const Expr> symbo
 /// Checks number and dtypes of the inputs of `graph`, then binds the sizes that its outputs need.
 Sizes check_inputs(const Graph& graph, std::span<const HostTensor> inputs);
 
-/// One of `symbols` that does not occur in the shapes of the inputs, so that no call could
-/// determine it.
+/// One of `symbols` that bind_sizes finds in no call: it does not occur in the shapes of the
+/// inputs, or only in extents such as n*m whose other symbols are not determined either.
 std::optional<Expr> undetermined_symbol(std::span<const Shape* const> inputs,
                                         std::span<const Expr> symbols);
 

@@ -15,6 +15,13 @@
 
 namespace braze {
 
+namespace {
+
+// A path by which an open file without a name can get one.
+std::string path_of(const Descriptor& file) { return fmt::format("/proc/self/fd/{}", file.get()); }
+
+}  // namespace
+
 FileWriter::FileWriter(std::string path, mode_t permissions) : path_(std::move(path)) {
   check_path(path_);
   struct stat facts {};
@@ -30,17 +37,30 @@ void FileWriter::create(mode_t permissions) {
   // it.
   struct stat facts {};
   if (stat(target_.c_str(), &facts) == 0) permissions &= 0600;
+  const std::string folder = std::filesystem::path(target_).parent_path().string();
+  file_ = Descriptor(
+      ::open(folder.empty() ? "." : folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, permissions));
+  if (file_ && access(path_of(file_).c_str(), F_OK) == 0) return;
+  make_temporary([&] {
+    file_ = Descriptor(
+        ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, permissions));
+    return static_cast<bool>(file_);
+  });
+}
+
+// Makes a file under a name that no other file has. `make` makes it as temporary_, or sets errno.
+template <class Make>
+void FileWriter::make_temporary(const Make& make) {
   // std::random_device of a newer libstdc++ would need a newer glibc, so it is not used.
   const auto random = [] {
     uint32_t value = 0;
     return getrandom(&value, sizeof(value), 0) == sizeof(value) ? value
                                                                 : static_cast<uint32_t>(getpid());
   };
-  for (int attempt = 0; !file_; ++attempt) {
+  for (int attempt = 0;; ++attempt) {
     temporary_ = fmt::format("{}.{:08x}.tmp", target_, random());
-    file_ = Descriptor(
-        ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, permissions));
-    if (file_ || (errno == EEXIST && attempt < 100)) continue;
+    if (make()) return;
+    if (errno == EEXIST && attempt < 100) continue;
     const int error = errno;
     temporary_.clear();
     fail_write(error);
@@ -98,6 +118,16 @@ void FileWriter::append(std::span<const std::byte> bytes) {
 
 void FileWriter::publish() {
   if (fsync(file_.get()) != 0) fail_write(errno);
+  if (temporary_.empty()) {
+    const std::string unnamed = path_of(file_);
+    const auto link_to = [&](const std::string& name) {
+      return linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
+    };
+    if (link_to(target_)) return;
+    if (errno != EEXIST) fail_write(errno);
+    // A link replaces no file.
+    make_temporary([&] { return link_to(temporary_); });
+  }
   if (std::rename(temporary_.c_str(), target_.c_str()) != 0) fail_write(errno);
   temporary_.clear();
 }

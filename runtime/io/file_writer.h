@@ -2,8 +2,9 @@
 //
 // The bytes go to a temporary file in the same folder, which gets the name of the file when they
 // are on disk. Readers see the old file or the new one. A program that has the old file open or
-// mapped keeps it. If the path is a symbolic link of this user or root, the link stays, and all
-// this happens at the place that it points to.
+// mapped keeps it. Where the file system allows it, the temporary file has no name, so that nothing
+// of it stays if the process is killed. If the path is a symbolic link of this user or root, the
+// link stays, and all this happens at the place that it points to.
 #pragma once
 
 #include <sys/types.h>
@@ -36,7 +37,7 @@ class FileWriter {
   /// file, it gets those of them that the other file has; a new file gets those that the umask
   /// allows.
   explicit FileWriter(std::string path, mode_t permissions = kForAll);
-  /// Removes the temporary file unless `publish` was called.
+  /// Removes the temporary file unless `publish` was called. One without a name is then gone.
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
@@ -51,12 +52,14 @@ class FileWriter {
  private:
   void follow_links();
   void create(mode_t permissions);
+  template <class Make>
+  void make_temporary(const Make& make);
   void take_over_permissions(mode_t most);
   [[noreturn]] void fail_write(int error) const;
 
   const std::string path_;
   std::string target_;     // path_ with its links resolved
-  std::string temporary_;  // empty when there is none to remove
+  std::string temporary_;  // empty when there is no name to remove
   Descriptor file_;
   uint64_t size_ = 0;
 };

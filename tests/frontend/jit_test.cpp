@@ -242,7 +242,7 @@ TEST_F(Jit, NamesAreWords) {
 
 TEST_F(Jit, ArgumentsDetermineEveryExtent) {
   const auto f = jit([](Tensor x) { return std::pair(x, arange(f32, Dim("m:1..8"))); });
-  EXPECT_CONTAINS(error_of([&] { f(ones({2})); }), "no argument has the extent m");
+  EXPECT_CONTAINS(error_of([&] { f(ones({2})); }), "no argument determines the extent m");
 }
 
 TEST_F(Jit, SaysWhereAndWhichArgument) {

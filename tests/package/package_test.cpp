@@ -10,6 +10,7 @@
 #include "braze/braze.h"
 #include "braze/c_compile.h"
 #include "braze/io.h"
+#include "ir/graph/text.h"
 #include "ir/target/target.h"
 #include "runtime/io/signature.h"
 #include "runtime/package/c_api.h"
@@ -131,6 +132,30 @@ TEST_F(Packages, RunOnGpus) {
     }
   }
   if (runs == 0) GTEST_SKIP() << "there is no GPU";
+}
+
+// The portable code, for which nobody asked, has the schedule of its own rules.
+TEST_F(Packages, HaveSchedulesForTheTargetsThatAreNamed) {
+  const std::string text = R"(braze 1 graph
+graph @multiply(%x: bf16[512, 512], %w: bf16[512, 512]) {
+  %y = dot %x, %w {contract: [1] x [0]} : bf16[512, 512]
+  return %y as "y"
+})";
+  CompileOptions compile{.assemble = false};
+  const Program chosen = braze::compile(parse_graph(text, "f"), parse_target("sm_90a"), compile);
+  ASSERT_THAT(chosen.launches, SizeIs(1));
+  const Launch& launch = chosen.launches[0];
+  ASSERT_THAT(launch.schedule, HasSubstr("wgmma"));
+  compile.schedules[launch.name] = launch.schedule;
+  const auto targets_of = [&](std::vector<std::string> targets) {
+    save_package(path("p.bzp"), {{text}}, {.targets = std::move(targets), .compile = compile});
+    std::string out;
+    for (const PackagedVariant& v : Package::load(path("p.bzp")).function().variants())
+      out += v.target + " ";
+    return out;
+  };
+  EXPECT_EQ(targets_of({"sm_90a"}), "sm_90a sm_80 ");
+  EXPECT_THAT(error_of([&] { targets_of({"sm_90a", "sm_80"}); }), HasSubstr("bad-schedule"));
 }
 
 TEST_F(Packages, OfOneInputHaveOneContent) {

@@ -1,16 +1,20 @@
 #include "runtime/io/npy.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
 
 #include "braze/io.h"
+#include "runtime/io/file_writer.h"
 #include "tests/runtime/programs.h"
 #include "tests/temporary_folder.h"
 
@@ -289,6 +293,28 @@ TEST(Npy, WritesThroughNoLinkOfAnotherUser) {
               AllOf(StartsWith("file-unwritable"), HasSubstr("belongs to user 12345"),
                     HasSubstr("name what the link points to")));
   EXPECT_EQ(load_npy(file).numel(), 4) << "and stays as it was";
+}
+
+TEST(Npy, NothingStaysOfAWriterThatIsKilled) {
+  const TemporaryFolder temporary;
+  const int unnamed = open(temporary.path.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+  if (unnamed < 0) GTEST_SKIP() << "the file system has no files without names";
+  close(unnamed);
+  const fs::path file = temporary.path / "x.npy";
+  for (const int64_t count : {3, 4}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      FileWriter writer(file);
+      writer.append("a beginning");
+      kill(getpid(), SIGKILL);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    EXPECT_EQ(std::distance(fs::directory_iterator(temporary.path), {}), count - 3);
+    save_npy(file, filled(count, 1));
+    EXPECT_EQ(load_npy(file).numel(), count);
+  }
 }
 
 TEST(Npy, WritingReplacesTheFileAtOnce) {

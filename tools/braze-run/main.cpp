@@ -52,7 +52,6 @@ double median_seconds(const Runnable& runnable, const Inputs& inputs, int64_t re
 
 Exit run(const Options& options) {
   if (options.file.empty()) fail_usage("give the package to run; `braze-run --help` shows how");
-  if (options.repeat < 0) fail_usage("--repeat must be a number of calls, at least 1");
   std::vector<ReadFile> read = options.package.files();
   for (const std::string& library : options.libraries.libraries)
     read.push_back({library, "holds functions"});
@@ -94,7 +93,7 @@ void add(Arguments& arguments, Options& options) {
   options.output.add_to(arguments);
   options.package.add_to(arguments);
   options.libraries.add_to(arguments);
-  arguments.add_option("--repeat", options.repeat, "Number of calls to time");
+  arguments.add_repeat(options.repeat, "Number of calls to time");
   arguments.add_flag("--json", options.json, "Print JSON");
   arguments.add_flag("--devices", options.devices, "List the devices and exit");
   arguments

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <limits>
-#include <type_traits>
 
 #include "braze/version.h"
 #include "tools/braze/command.h"
@@ -18,16 +17,23 @@ std::vector<std::string> split_names(const std::string& names) {
   return CLI::detail::split(names, ',');
 }
 
+// The most calls of --repeat. The time of each is kept.
+constexpr int64_t kMostRepeats = 100'000'000;
+
 // A number that does not fit the type is refused, because CLI11 would take the nearest number that
 // fits.
-template <class Integer>
+template <class Integer, Integer least = std::numeric_limits<Integer>::min(),
+          Integer most = std::numeric_limits<Integer>::max()>
 std::string integer_fault(const std::string& text) {
   Integer value{};
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error == std::errc() && rest == end) return "";
-  return fmt::format("{} is not an integer from {} to {}", text,
-                     std::numeric_limits<Integer>::min(), std::numeric_limits<Integer>::max());
+  if (error == std::errc() && rest == end && least <= value && value <= most) return "";
+  return fmt::format("{} is not an integer from {} to {}", text, least, most);
+}
+
+std::string empty_fault(const std::string& text) {
+  return text.empty() ? "the value is empty" : "";
 }
 
 }  // namespace
@@ -55,36 +61,38 @@ Argument& Argument::offers(std::vector<std::string> words) {
 }
 
 template <class Value>
-Argument Arguments::add(const std::string& name, Value& value, const std::string& text) {
+Argument Arguments::add(const std::string& name, Value& value, const std::string& text,
+                        std::string (*fault)(const std::string&)) {
   descriptions_.push_back({.names = split_names(name), .text = text});
   CLI::Option& option = *app_.add_option(name, value, text);
-  if constexpr (std::is_integral_v<Value>)
-    option.check(integer_fault<Value>);
-  else
-    option.check([](const std::string& word) { return word.empty() ? "the value is empty" : ""; });
+  option.check(fault);
   return {option, descriptions_.back()};
 }
 
 Argument Arguments::add_option(const std::string& name, std::string& value,
                                const std::string& text) {
-  return add(name, value, text);
+  return add(name, value, text, empty_fault);
 }
 Argument Arguments::add_option(const std::string& name, std::vector<std::string>& value,
                                const std::string& text) {
-  const Argument argument = add(name, value, text);
+  const Argument argument = add(name, value, text, empty_fault);
   descriptions_.back().several = descriptions_.back().positional();
   return argument;
 }
 Argument Arguments::add_option(const std::string& name, int64_t& value, const std::string& text) {
-  return add(name, value, text);
+  return add(name, value, text, integer_fault<int64_t>);
 }
 Argument Arguments::add_option(const std::string& name, uint64_t& value, const std::string& text) {
-  return add(name, value, text);
+  return add(name, value, text, integer_fault<uint64_t>);
+}
+Argument Arguments::add_repeat(int64_t& value, const std::string& text) {
+  return add("--repeat", value, text, integer_fault<int64_t, 0, kMostRepeats>);
 }
 Argument Arguments::add_device(std::string& device, const std::string& before) {
-  return add("--device", device,
-             fmt::format("{}cpu, cuda:0, sim:cpu ... (default: {})", before,
-                         device.empty() ? "the first GPU, or the CPU if there is none" : device));
+  return add_option(
+      "--device", device,
+      fmt::format("{}cpu, cuda:0, sim:cpu ... (default: {})", before,
+                  device.empty() ? "the first GPU, or the CPU if there is none" : device));
 }
 Argument Arguments::add_flag(const std::string& name, bool& value, const std::string& text) {
   descriptions_.push_back({.names = split_names(name), .text = text, .flag = true});

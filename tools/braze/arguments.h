@@ -56,6 +56,8 @@ class Arguments {
                       const std::string& text);
   Argument add_option(const std::string& name, int64_t& value, const std::string& text);
   Argument add_option(const std::string& name, uint64_t& value, const std::string& text);
+  /// --repeat, a number of calls that are timed.
+  Argument add_repeat(int64_t& value, const std::string& text);
   /// --device. Its text names the default that `device` holds; if it is empty, default_device().
   Argument add_device(std::string& device, const std::string& before = "");
   Argument add_flag(const std::string& name, bool& value, const std::string& text);
@@ -64,7 +66,8 @@ class Arguments {
 
  private:
   template <class Value>
-  Argument add(const std::string& name, Value& value, const std::string& text);
+  Argument add(const std::string& name, Value& value, const std::string& text,
+               std::string (*fault)(const std::string&));
 
   CLI::App& app_;
   std::deque<ArgumentDescription> descriptions_;  // Argument refers to its element

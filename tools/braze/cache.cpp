@@ -391,7 +391,7 @@ Exit explain(const Options& options) {
   const Source source = read_source(options.source);
   const Device device = options.device.empty() ? default_device() : find_device(options.device);
   const Target& target = device.target();
-  const CompileOptions compile = options.compile.options();
+  const CompileOptions compile = options.compile.options(target);
   return std::visit(
       [&](const auto& code) { return explain_key(options, program_key(code, target, compile)); },
       source);

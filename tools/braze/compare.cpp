@@ -70,8 +70,8 @@ struct Verdict {
 Side run_on(const Compared& compared, const Way& way) {
   const Device& device = way.device;
   Side side{way, std::move(compared.subjects(device.target()).back()), nullptr, {}};
-  side.program = std::make_shared<const Program>(
-      compile_source(side.subject.graph, device.target(), way.compile.options()));
+  side.program = std::make_shared<const Program>(compile_source(
+      side.subject.graph, device.target(), way.compile.options(way.device.target())));
   std::vector<Array> arguments;
   for (const HostTensor& value : side.subject.inputs)
     arguments.push_back(Array::from_host(value, device));
@@ -202,7 +202,7 @@ std::vector<KernelVerdict> judge_kernels(const Compared& compared, const Way& wa
   std::vector<KernelVerdict> out;
   const std::vector<Subject> subjects = compared.subjects(way.device.target());
   for (const Subject& subject : subjects) {
-    CompileOptions options = way.compile.options();
+    CompileOptions options = way.compile.options(way.device.target());
     // Names of kernels and the folder for steps are those of what runs in every call.
     if (&subject != &subjects.back()) options.schedules.clear(), options.dump_folder.clear();
     const SingleLaunches all = blame(Exit::Compile, [&] {

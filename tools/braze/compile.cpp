@@ -60,11 +60,13 @@ std::vector<std::string> split_targets(const std::vector<std::string>& lists) {
 PackOptions pack_options(const Options& options) {
   PackOptions pack;
   pack.targets = split_targets(options.targets);
-  for (const std::string& target : pack.targets) find_target_of(target);  // known, or an answer
+  std::vector<Target> targets;
+  for (const std::string& target : pack.targets) targets.push_back(find_target_of(target));
+  if (targets.empty()) targets.push_back(find_target_of(""));
   pack.weights = options.weights;
   pack.embed_weights = options.embed;
   pack.sign_key = options.sign_key;
-  pack.compile = options.compile.options();
+  pack.compile = options.compile.options(targets);
   pack.compile.assemble = !options.no_assembler;
   for (const std::string& text : options.bind) {
     const size_t equals = text.find('=');

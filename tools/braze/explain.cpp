@@ -294,11 +294,11 @@ Exit explain(const Options& options) {
     graph = std::move(distributed.graph);
   }
   Explanation found;
-  const auto run = [&] { found = explained(graph, target, options.compile.options()); };
+  const auto run = [&] { found = explained(graph, target, options.compile.options(target)); };
   if (options.times) {
     // Nobody observes this compilation, because the time of an observed one would be another.
     const CompileTimes times =
-        compile_times([&] { compile_source(graph, target, options.compile.options()); });
+        compile_times([&] { compile_source(graph, target, options.compile.options(target)); });
     if (options.json)
       json::print({{"compile", to_json(times)}});
     else
@@ -312,7 +312,7 @@ Exit explain(const Options& options) {
   }
   const Program& program = found.program;
   std::vector<Edge>& edges = found.edges;
-  std::vector<SumOfProduct> sums = sums_of(graph, options.compile.options().precision);
+  std::vector<SumOfProduct> sums = sums_of(graph, options.compile.options(target).precision);
   if (!options.edge.empty()) {
     edges = only(edges, options.edge);
     sums.clear();

@@ -106,7 +106,8 @@ Exit inspect(const Options& options) {
   std::vector<std::string> steps;
   if (options.stage == "loops") steps.swap(flags.schedules);
   const std::string_view first = steps.empty() ? "" : "unscheduled";
-  CompileOptions compile = flags.options();
+  const Target target = find_target_of(options.target);
+  CompileOptions compile = flags.options(target);
   compile.observer = [&](const CompilePhase& phase) {
     insert_once(stages, phase.stage);
     insert_once(kernels, phase.kernel);
@@ -117,7 +118,6 @@ Exit inspect(const Options& options) {
     phases.push_back({std::string(phase.stage), std::string(phase.kernel),
                       steps.empty() ? text : after_steps(text, phase.kernel, steps)});
   };
-  const Target target = find_target_of(options.target);
   const Source source = is_model(options.file)
                             ? Source(graph_for(ModelFlags{}.load(options.file), target))
                             : read_source(options.file);

@@ -46,7 +46,6 @@ void write(const std::string& path, const std::string& page) {
 }
 
 Exit make_report(const Options& options) {
-  if (options.repeat < 0) fail_usage("--repeat must be a number of calls, 0 or more");
   if (!options.target.empty() && !options.device.empty())
     fail_usage(
         "give either --target, the machine to estimate for, or --device, the device to measure on");
@@ -63,7 +62,7 @@ Exit make_report(const Options& options) {
   data.file = options.file;
   const Graph graph = read_graph(options.file, "report", &data.text);
   data.compile = compile_times(
-      [&] { data.explanation = explained(graph, target, options.compile.options()); });
+      [&] { data.explanation = explained(graph, target, options.compile.options(target)); });
   if (measures)
     measure_into(data, options, device);
   else
@@ -82,8 +81,8 @@ std::function<Exit()> add(Arguments& arguments) {
   arguments.add_device(options->device);
   arguments.add_option("--target", options->target,
                        "Machine to compile for; times are then estimated, and nothing runs");
-  arguments.add_option(
-      "--repeat", options->repeat,
+  arguments.add_repeat(
+      options->repeat,
       "Number of calls to time (default 20); 0: times are estimated, and nothing runs");
   options->inputs.add_to(arguments);
   options->compile.add_to(arguments);

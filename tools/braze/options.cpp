@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "ir/support/text.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 
@@ -55,10 +58,20 @@ void CompileFlags::add_to(Arguments& arguments) {
   arguments.add_option("--dump", dump, "Folder for the text of every step of the compilation");
 }
 
-CompileOptions CompileFlags::options() const {
+CompileOptions CompileFlags::options(std::span<const Target> targets) const {
   CompileOptions options;
   options.precision = parse_choice("--precision", precision, kPrecisions);
   options.gpu_code = parse_choice("--codegen", codegen, kCodeGenerators);
+  const auto has_gpu_code = [](const Target& target) {
+    return target.kind == TargetKind::Gpu && !target.simulated;
+  };
+  if (options.gpu_code != GpuCode::Ptx && std::ranges::none_of(targets, has_gpu_code))
+    fail_usage(
+        fmt::format("--codegen chooses how code for GPUs is made, but there is none for {}; leave "
+                    "it out, or choose a GPU",
+                    join(targets, ", ", [](const Target& target) {
+                      return target.simulated ? "sim:" + target.name : target.name;
+                    })));
   if (no_fuse && fuse_all)
     fail_usage("--no-fuse and --fuse-all contradict each other; give one of them");
   options.fuse = !no_fuse;

@@ -1,6 +1,7 @@
 // options.h — options that several subcommands share.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,10 @@ struct CompileFlags {
   std::string dump;
 
   void add_to(Arguments& arguments);
-  CompileOptions options() const;
+  /// The options for these targets. Usage failure if a code generator for GPUs is chosen, and no
+  /// target has code for a GPU.
+  CompileOptions options(std::span<const Target> targets) const;
+  CompileOptions options(const Target& target) const { return options({&target, 1}); }
   /// Takes one option that follows a device: "precision=fast", "no-fuse".
   void set(const std::string& option);
   /// Usage failure if any was given, because packages are already compiled.

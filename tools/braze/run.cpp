@@ -114,7 +114,7 @@ Job make_checked(const Source& source, const Options& options, const Device& dev
   blame(Exit::Compile,
         [&] { fail_if_any(verify(*graph), fmt::format("the graph {}", quote(graph->name()))); });
   auto checked = std::make_shared<const CheckedGraph>(*graph);
-  CompileOptions compile = options.compile.options();
+  CompileOptions compile = options.compile.options(device.target());
   compile.precision = Precision::Strict;
   return {load(cached_source(checked->graph(), device.target(), compile), device), checked};
 }
@@ -130,7 +130,7 @@ Job make_mesh_job(const Options& options, const Device& device) {
   const Source source = read_source(options.file);
   return {.runnable = {},
           .mesh = std::make_shared<const MeshJob>(options.mesh, source, device,
-                                                  options.compile.options())};
+                                                  options.compile.options(device.target()))};
 }
 
 Job make_job(const Options& options, const Device& device) {
@@ -146,7 +146,8 @@ Job make_job(const Options& options, const Device& device) {
       fail_usage("--checked is for text; convert the model with `braze import` first");
     ModelFlags flags = options.model;
     flags.symbols = options.inputs.symbols;
-    return {load_runnable(flags.load(options.file, options.compile.options()), device)};
+    return {
+        load_runnable(flags.load(options.file, options.compile.options(device.target())), device)};
   }
   options.model.refuse_for_others();
   const Source source = read_runnable_source(options.file, options.package.trust);
@@ -154,7 +155,8 @@ Job make_job(const Options& options, const Device& device) {
   options.package.refuse_for_text(is_code);
   if (is_code && options.file != "-") refuse_where_keys_decide(options.file);
   if (options.checked) return make_checked(source, options, device);
-  return {load(cached_source(source, device.target(), options.compile.options()), device)};
+  return {load(cached_source(source, device.target(), options.compile.options(device.target())),
+               device)};
 }
 
 // --- Time
@@ -222,7 +224,6 @@ void check_files(const Options& options) {
 }
 
 Exit run(const Options& options) {
-  if (options.repeat < 0) fail_usage("--repeat must be a number of calls, at least 1");
   check_files(options);
   if (!options.trace.empty() && !start_trace(options.trace)) fail_trace(options.trace);
   const Device device = options.device.empty() ? default_device() : find_device(options.device);
@@ -302,7 +303,7 @@ std::function<Exit()> add(Arguments& arguments) {
   arguments.add_flag("--checked", options->checked,
                      "Stop at the first op that takes an index out of range, makes a NaN, or makes "
                      "an infinity from finite numbers; implies --precision strict");
-  arguments.add_option("--repeat", options->repeat, "Number of calls to time");
+  arguments.add_repeat(options->repeat, "Number of calls to time");
   arguments.add_option("--trace", options->trace, "File for a timeline, which Perfetto shows");
   options->compile.add_to(arguments);
   options->package.add_to(arguments);

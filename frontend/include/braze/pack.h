@@ -14,7 +14,8 @@ namespace braze {
 struct PackOptions {
   /// The targets to generate code for: "x86-64-v3", "x86-64-v4", "sm_80", "sm_90a", "sim:sm_90". If
   /// the list is empty, it is this processor. If a GPU is among them, the package also holds PTX
-  /// for sm_80. The driver of any later GPU compiles it when it loads the package.
+  /// for sm_80, of functions that can run there. The driver of any later GPU compiles it when it
+  /// loads the package.
   std::vector<std::string> targets = {};
   /// A .safetensors file, or the .json index of several. An input gets the tensor with its own
   /// name. If there is none, it gets the tensor with its name after the first dot:
@@ -23,7 +24,8 @@ struct PackOptions {
   bool embed_weights = false;  ///< true: the package has a copy; false: it names the file
   /// For inputs whose tensor has another name: that name, by the name of the input.
   std::map<std::string, std::string> bind = {};
-  CompileOptions compile = {};  ///< how to compile, for every target
+  /// How to compile, for every target. Schedules are for the targets that are named here.
+  CompileOptions compile = {};
   /// The file of a secret key (`braze key new`) that signs the package. If empty, it is not signed.
   std::string sign_key = {};
 };
