@@ -7,6 +7,7 @@
 #include "compiler/loops/steps/places.h"
 #include "compiler/lowering/rows.h"
 #include "ir/code/comparisons.h"
+#include "ir/graph/coarse.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/hash.h"
 #include "ir/support/text.h"
@@ -399,6 +400,7 @@ ValueOperand TreeEmitter::apply(const LoopBody& body, const LoopStep& s, const T
     lay_out(operands[0].value, tile);
   }
   if (s.coarse) return emit_coarse_body(builder_, s.op, operands[0]);
+  if (has_short_body(s.op, s.dtype)) return emit_short_body(builder_, s.op, operands[0]);
   if (has_half_body(s.op, s.dtype))
     return converted(emit_half_body(builder_, s.op, operands, s.dtype), DType::F32, s.dtype);
   const bool chosen = s.op == ElementwiseOp::bitcast;

@@ -84,6 +84,11 @@ ValueOperand emit_half_body(CodeBuilder& builder, ElementwiseOp op,
   });
 }
 
+ValueOperand emit_short_body(CodeBuilder& builder, ElementwiseOp op, const ValueOperand& operand) {
+  return emit(builder, {operand}, DType::F32,
+              [&](const Scalar& x, const Scalar&, const Scalar&) { return short_body(op, x); });
+}
+
 ValueOperand emit_coarse_body(CodeBuilder& builder, ElementwiseOp op, const ValueOperand& operand) {
   return emit(builder, {operand}, DType::F32,
               [&](const Scalar& x, const Scalar&, const Scalar&) { return coarse_body(op, x); });

@@ -16,6 +16,9 @@ ValueOperand emit_body(CodeBuilder& builder, ElementwiseOp op,
 ValueOperand emit_half_body(CodeBuilder& builder, ElementwiseOp op,
                             const std::vector<ValueOperand>& operands, DType dtype);
 
+/// Appends the short body of a formula row on an f32.
+ValueOperand emit_short_body(CodeBuilder& builder, ElementwiseOp op, const ValueOperand& operand);
+
 /// Appends the coarse body of a row on an f32.
 ValueOperand emit_coarse_body(CodeBuilder& builder, ElementwiseOp op, const ValueOperand& operand);
 

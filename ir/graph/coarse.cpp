@@ -1,6 +1,7 @@
 #include "ir/graph/coarse.h"
 
 #include <algorithm>
+#include <span>
 
 #include "braze/error.h"
 #include "ir/ops/math_bodies.h"
@@ -20,8 +21,13 @@ constexpr CoarseRow kRows[] = {
     {ElementwiseOp::erfc, [](const Scalar& x) { return math::erfc_coarse(x); }},
 };
 
-const CoarseRow* find(ElementwiseOp op) {
-  for (const CoarseRow& row : kRows)
+// Formula rows with a short body for f32.
+constexpr CoarseRow kShortRows[] = {
+    {ElementwiseOp::gelu, [](const Scalar& x) { return math::gelu_f32(x); }},
+};
+
+const CoarseRow* find(ElementwiseOp op, std::span<const CoarseRow> rows = kRows) {
+  for (const CoarseRow& row : rows)
     if (row.op == op) return &row;
   return nullptr;
 }
@@ -81,6 +87,16 @@ bool may_be_coarse(ElementwiseOp op) { return has_coarse_body(op) || op == Eleme
 Scalar coarse_body(ElementwiseOp op, const Scalar& x) {
   const CoarseRow* row = find(op);
   BRAZE_CHECK(row && x.dtype() == DType::F32, "no coarse body");
+  return row->body(x);
+}
+
+bool has_short_body(ElementwiseOp op, DType dtype) {
+  return dtype == DType::F32 && find(op, kShortRows);
+}
+
+Scalar short_body(ElementwiseOp op, const Scalar& x) {
+  const CoarseRow* row = find(op, kShortRows);
+  BRAZE_CHECK(row && x.dtype() == DType::F32, "no short body");
   return row->body(x);
 }
 

@@ -7,6 +7,11 @@
 // decides where it is taken, so that the bits do not depend on what is fused. Behind reductions,
 // whose bits belong to the machine, `exp` may also be the machine's approximate power of two.
 // Strict precision takes none of it.
+//
+// A formula whose rows round again and again need not be computed by these rows either: gelu has a
+// short body for f32, which is nearer to the exact value than its formula where that is far below
+// 0. It is taken in every precision, unless the graph computes the math rows of the formula anyway
+// (compiler/passes/expand.h).
 #pragma once
 
 #include <optional>
@@ -21,6 +26,12 @@ bool has_coarse_body(ElementwiseOp op);
 
 /// The coarse body of the row on an f32.
 Scalar coarse_body(ElementwiseOp op, const Scalar& x);
+
+/// Whether the formula row has a short body for this dtype: one within 2^-21 of the exact value.
+bool has_short_body(ElementwiseOp op, DType dtype);
+
+/// The short body of the row on an f32.
+Scalar short_body(ElementwiseOp op, const Scalar& x);
 
 /// Whether the row may have an error of 2^-21 in f32 where `coarse_nodes` permits it: it has a
 /// coarse body, or is a quotient.

@@ -74,6 +74,7 @@ struct Leeway {
 };
 
 Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, Leeway leeway);
+void widen(Value& value, const Value& other);
 
 class BodyEvaluator : public ScalarEmitter {
  public:
@@ -100,12 +101,30 @@ class BodyEvaluator : public ScalarEmitter {
   std::vector<Value> values_;
 };
 
+// A row by its short body, which is within 2^-21 of the formula in f64.
+Value short_formula(ElementwiseOp op, Operands operands, Leeway leeway) {
+  BodyEvaluator body(leeway);
+  Scalar xyz[3];
+  for (size_t i = 0; i < operands.size(); ++i)
+    xyz[i] = convert(body.hold(*operands[i]), DType::F64);
+  Value value = body.take(info(op).body(xyz[0], xyz[1], xyz[2]));
+  value.dtype = DType::F32;
+  for (Uncertain& x : value.elements) {
+    if (x.is_anything()) continue;
+    x = std::isfinite(x.value) ? rounded(x, DType::F32, {.ulps = 4}, /*relaxed=*/true)
+                               : Uncertain::exactly(DType::F32, constant_bits(DType::F32, x.value));
+  }
+  return value;
+}
+
 Value evaluate_formula(ElementwiseOp op, Operands operands, DType result, Leeway leeway) {
   BodyEvaluator body(leeway);
   Scalar xyz[3];
   for (size_t i = 0; i < operands.size(); ++i)
     xyz[i] = convert(body.hold(*operands[i]), body_type(op, operands[i]->dtype));
-  return body.take(convert(info(op).body(xyz[0], xyz[1], xyz[2]), result));
+  Value value = body.take(convert(info(op).body(xyz[0], xyz[1], xyz[2]), result));
+  if (has_short_body(op, result)) widen(value, short_formula(op, operands, leeway));
+  return value;
 }
 
 // `exp` as an approximate power of two, whose argument is rounded once more.

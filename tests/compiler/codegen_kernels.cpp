@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -140,6 +143,88 @@ TEST_P(Images, TransposedLoads) {
             }
         }
       }
+}
+
+// Lanes that lie near each other in another order than memory's: strided, backwards, in pairs, and
+// some of them masked. Nothing is read outside the places of the lanes that are loaded.
+TEST_P(Images, LanesInAnyOrder) {
+  struct Order {
+    const char* text;
+    Expr (*place)(const Expr& lane);
+    std::function<bool(int64_t)> loads = [](int64_t) { return true; };
+    std::optional<IndexComparison> mask = std::nullopt;
+  };
+  for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::I8, DType::Bool})
+    for (int32_t lanes : {4, 8, 16}) {
+      const Expr lane = lane_symbol(lanes), parity = mod(lane, 2);
+      const Order orders[] = {
+          {"every second", [](const Expr& l) { return l * Expr(2); }},
+          {"every third", [](const Expr& l) { return l * Expr(3); }},
+          {"far apart", [](const Expr& l) { return l * Expr(29); }},
+          {"backwards", [](const Expr& l) { return Expr(40) - l; }},
+          {"twice", [](const Expr& l) { return floordiv(l, 2); }},
+          {"in turns", [](const Expr& l) { return mod(l, 4); }},
+          {"crossed", [](const Expr& l) { return l + Expr(1) - mod(l, 2) * Expr(2); }},
+          {"even", [](const Expr& l) { return floordiv(l, 2) * Expr(2); },
+           [](int64_t l) { return l % 2 == 0; }, IndexComparison{parity, Kind::Lt, 1}},
+          {"odd", [](const Expr& l) { return floordiv(l, 2) * Expr(2) + Expr(1); },
+           [](int64_t l) { return l % 2 == 1; }, IndexComparison{parity, Kind::Ge, 1}},
+          {"the middle", [](const Expr& l) { return l * Expr(2); },
+           [](int64_t l) { return l == 1 || l == 2; },
+           IndexComparison{mod(floordiv(lane + Expr(1), 2), 8), Kind::Eq, 1}},
+          {"none", [](const Expr& l) { return l * Expr(2); }, [](int64_t) { return false; },
+           IndexComparison{parity, Kind::Gt, 1}},
+      };
+      for (const Order& order : orders)
+        for (const bool guarded : {false, true}) {
+          Draft d;
+          const MemoryId x = d.in(dtype), y = d.out(dtype);
+          const Expr e = position_symbol('e', 0, 2);
+          const int64_t row = 29 * lanes;
+          Guard guard;
+          if (order.mask) guard.condition.push_back(*order.mask);
+          if (guarded) guard.condition.push_back({e, Kind::Lt, d.n});
+          d.b.store(d.b.load(x, {order.place(lane) + e * Expr(row)}, {dtype, lanes, {2}}, guard, 1),
+                    y, {e * Expr(lanes) + lane});
+          d.finish();
+          KernelRunner runner(d.kernel, GetParam());
+          const size_t bytes = size_of(dtype);
+          const uint64_t fill = 1;
+          const auto place = [&](int64_t k, int64_t l) {
+            return *order.place(lane).substitute("lane", Expr(l)).as_constant() + k * row;
+          };
+          for (int64_t n = guarded ? 0 : 2; n <= 2; ++n) {
+            int64_t least = std::numeric_limits<int64_t>::max(), end = 0;
+            for (int64_t k = 0; k < n; ++k)
+              for (int64_t l = 0; l < lanes; ++l)
+                if (order.loads(l)) {
+                  least = std::min(least, place(k, l));
+                  end = std::max(end, place(k, l) + 1);
+                }
+            if (end == 0) least = 0;
+            for (const auto where : {testing::Guard::Before, testing::Guard::Behind}) {
+              const size_t used = static_cast<size_t>(end - least) * bytes;
+              const testing::GuardedMemory memory(used, where);
+              std::byte* const first =
+                  memory.data() + (where == testing::Guard::Behind ? (64 - used % 64) % 64 : 0);
+              for (size_t i = 0; i < used; ++i)
+                first[i] = std::byte(dtype == DType::Bool ? i % 3 == 0 : (i * 7 + i / 256) % 251);
+              std::vector<uint8_t> to(static_cast<size_t>(2 * lanes) * bytes);
+              runner.run({first - static_cast<size_t>(least) * bytes, to.data()}, {n});
+              for (int64_t k = 0; k < 2; ++k)
+                for (int64_t l = 0; l < lanes; ++l) {
+                  const void* want = &fill;
+                  if (k < n && order.loads(l))
+                    want = first + static_cast<size_t>(place(k, l) - least) * bytes;
+                  ASSERT_EQ(
+                      0, std::memcmp(&to[static_cast<size_t>(k * lanes + l) * bytes], want, bytes))
+                      << name(dtype) << " lanes " << lanes << " " << order.text << " n " << n
+                      << " element " << k << " lane " << l;
+                }
+            }
+          }
+        }
+    }
 }
 
 TEST_P(Images, MaskedLoadsFill) {

@@ -168,5 +168,42 @@ TEST(Bodies, CoarseOnesAreWithinTheirError) {
   EXPECT_GE(rows, 3);
 }
 
+TEST(Bodies, ShortOnesAreWithinTheirError) {
+  std::vector<uint32_t> inputs = {0x00000000, 0x80000000, 0x7f800000,
+                                  0xff800000, 0x7fc00000, 0xc11f4ffa};
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 10007)
+    inputs.push_back(static_cast<uint32_t>(bits));
+  // The numbers of ordinary size, and those with subnormal results.
+  for (float x = -16; x < 16; x += 0.00037F) inputs.push_back(std::bit_cast<uint32_t>(x));
+  for (uint32_t bits = 0xc1500000; bits < 0xc1680000; bits += 97) inputs.push_back(bits);
+  int rows = 0;
+  for (size_t i = 0; i < elementwise_table().size(); ++i) {
+    const auto op = static_cast<ElementwiseOp>(i);
+    if (!has_short_body(op, DType::F32)) continue;
+    ++rows;
+    for (const uint32_t bits : inputs) {
+      const float x = std::bit_cast<float>(bits);
+      ValueEmitter emitter;
+      const Scalar r = short_body(op, emitter.constant(DType::F32, bits));
+      const double got = bits_to_double(DType::F32, emitter.bits[r.id()]);
+      HostTensor wide(DType::F64, {});
+      wide.set_double(0, x);
+      const std::vector<const HostTensor*> operands = {&wide};
+      const double exact = evaluate_map(op, operands, DType::F64).get_double(0);
+      if (std::isnan(exact)) {
+        ASSERT_TRUE(std::isnan(got)) << info(op).name << " of " << x;
+        continue;
+      }
+      ASSERT_EQ(std::signbit(got), std::signbit(exact)) << info(op).name << " of " << x;
+      if (got == exact) continue;  // infinities
+      ASSERT_LE(std::abs(got - exact), std::max(0x1p-21 * std::abs(exact), 0x1p-147))
+          << info(op).name << " of " << x;
+    }
+  }
+  EXPECT_GE(rows, 1);
+  EXPECT_FALSE(has_short_body(ElementwiseOp::gelu, DType::F64));
+  EXPECT_FALSE(has_short_body(ElementwiseOp::gelu, DType::BF16));
+}
+
 }  // namespace
 }  // namespace braze

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "ir/graph/coarse.h"
 #include "ir/ops/elementwise.h"
 #include "ir/ops/machine_semantics.h"
 
@@ -100,6 +101,15 @@ TEST_P(Underflow, NoProductForF16MeetsSubnormalNumbers) {
     Watched watched;
     info(GetParam()).half_body(watched.number(DType::F32, x), {}, DType::F16);
     EXPECT_EQ(watched.met, 0) << name(GetParam()) << " of " << x;
+  }
+}
+
+TEST(Underflow, NoProductOfAShortBodyMeetsSubnormalNumbers) {
+  for (const double x : arguments(200.0)) {
+    Watched watched;
+    const Scalar y = short_body(ElementwiseOp::gelu, watched.number(DType::F32, x));
+    EXPECT_EQ(watched.met, 0) << x;
+    EXPECT_EQ(y.dtype(), DType::F32);
   }
 }
 

@@ -25,6 +25,20 @@ def round_to(value, bits):
         return +value
 
 
+def peaks_of(error, count):
+    """One extremum per run of equal sign, and of these the `count` neighbouring ones with the largest ends."""
+    peaks = []
+    for i, e in enumerate(error):
+        if peaks and (error[peaks[-1]] > 0) == (e > 0):
+            if abs(e) > abs(error[peaks[-1]]):
+                peaks[-1] = i
+        else:
+            peaks.append(i)
+    while len(peaks) > count:
+        peaks.pop(0 if abs(error[peaks[0]]) < abs(error[peaks[-1]]) else -1)
+    return peaks
+
+
 def remez(f, weight, powers, a, b):
     """Coefficients of u**powers minimising max |weight * (sum - f)| on [a, b], and that maximum.
 
@@ -48,16 +62,7 @@ def remez(f, weight, powers, a, b):
         worst = max(abs(e) for e in error)
         if worst <= level * mp.mpf("1.002"):
             break
-        # One extremum per run of equal sign, then the n + 1 neighbouring ones with the largest ends.
-        peaks = []
-        for i, e in enumerate(error):
-            if peaks and (error[peaks[-1]] > 0) == (e > 0):
-                if abs(e) > abs(error[peaks[-1]]):
-                    peaks[-1] = i
-            else:
-                peaks.append(i)
-        while len(peaks) > n + 1:
-            peaks.pop(0 if abs(error[peaks[0]]) < abs(error[peaks[-1]]) else -1)
+        peaks = peaks_of(error, n + 1)
         if len(peaks) < n + 1:
             break
         ref = peaks
@@ -97,6 +102,61 @@ def fit(name, f, weight, powers, a, b, bits=24):
     show = (lambda c: float(c).hex()) if max(bits) > 24 else hex32
     print("   ", ", ".join(show(done[p]) for p in reversed(powers)))
     return done
+
+
+def exchange(basis, rest, weight):
+    """Coefficients c minimising max |weight * (rest + sum(c * basis))| over the places of a grid."""
+    n, last = len(basis[0]), len(basis) - 1
+    ref = [round(last * i / n) for i in range(n + 1)]
+    for _ in range(60):
+        rows, rhs = mp.matrix(n + 1, n + 1), mp.matrix(n + 1, 1)
+        for i, g in enumerate(ref):
+            for j in range(n):
+                rows[i, j] = weight[g] * basis[g][j]
+            rows[i, n] = (-1) ** i
+            rhs[i] = -weight[g] * rest[g]
+        solution = mp.lu_solve(rows, rhs)
+        coefs, level = list(solution[:n]), abs(solution[n])
+        error = [w * (r + sum(c * b for c, b in zip(coefs, row))) for w, r, row in zip(weight, rest, basis)]
+        if max(abs(e) for e in error) <= level * mp.mpf("1.01"):
+            break
+        peaks = peaks_of(error, n + 1)
+        if len(peaks) < n + 1:
+            break
+        ref = peaks
+    return coefs
+
+
+def rational_fit(name, f, p_degree, q_degree, b, q0):
+    """Prints p and q with p / q near f on [0, b], relative to f, and p(0) / q(0) = 1/2 exactly. A fit
+    is linear if the error is weighted by the q of the fit before (Loeb)."""
+    steps = 26 * (p_degree + q_degree + 2)
+    grid = [b * (mp.mpf(i) / steps) ** 2 for i in range(1, steps + 1)]
+    values = [f(x) for x in grid]
+    done = {("p", 0): mp.mpf(q0) / 2, ("q", 0): mp.mpf(q0)}
+    order = [(part, i) for i in range(1, q_degree + 1) for part in "qp" if part == "q" or i <= p_degree]
+    term = lambda key, x, y: x ** key[1] if key[0] == "p" else -y * x ** key[1]
+    coefs, q = dict(done), [mp.mpf(1)] * len(grid)
+
+    def refine(free):
+        nonlocal q
+        if free:
+            found = exchange([[term(k, x, y) for k in free] for x, y in zip(grid, values)],
+                             [sum(c * term(k, x, y) for k, c in done.items()) for x, y in zip(grid, values)],
+                             [1 / (y * d) for y, d in zip(values, q)])
+            coefs.update(zip(free, found))
+        q = [sum(coefs["q", i] * x**i for i in range(q_degree + 1)) for x in grid]
+        p = [sum(coefs["p", i] * x**i for i in range(p_degree + 1)) for x in grid]
+        return max(abs(u / v / y - 1) for u, v, y in zip(p, q, values))
+
+    for _ in range(5):
+        ideal = refine(order)
+    for i, key in enumerate(order):
+        done[key] = coefs[key] = round_to(coefs[key], 24)
+        got = refine(order[i + 1 :])
+    print(f"{name}: degrees {p_degree}, {q_degree}, error 2^{float(mp.log(ideal, 2)):.2f}, rounded 2^{float(mp.log(got, 2)):.2f}")
+    for part, degree in (("p", p_degree), ("q", q_degree)):
+        print(f"    {part}", ", ".join(hex32(coefs[part, i]) for i in reversed(range(degree + 1))))
 
 
 def hex32(c):
@@ -212,6 +272,13 @@ def fit_erfc():
 
         fit(f"erfc {name}, e^(a^2) erfc(a) (a + {k}) in 1 / (a + {k}) - {float(center)}", h, lambda t: 1 / h(t),
             range(d + 1), 1 / (mp.mpf("10.3") + k) - center, mp.mpf(1) / k - center)
+
+
+def fit_gelu():
+    fit("e^(-r/2) f32, (e^(-r/2) - 1 + r/2) / r^2", lambda r: (mp.expm1(-nz(r) / 2) + nz(r) / 2) / nz(r) ** 2,
+        lambda r: nz(r) ** 2 / mp.exp(-r / 2), range(5), -ln2 * mp.mpf("1.01"), ln2 * mp.mpf("1.01"))
+    rational_fit("gelu f32, e^(a^2/2) P(X <= -a)", lambda a: mp.erfc(a / mp.sqrt(2)) * mp.exp(a * a / 2) / 2, 4, 5,
+              mp.mpf("14.4"), mp.mpf("1.25"))
 
 
 def q_atanh(z):

@@ -12,6 +12,7 @@
 #include <llvm/IR/MDBuilder.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "compiler/codegen/llvm/translator_p.h"
@@ -615,11 +616,101 @@ void Translator::fetch_ahead(const Access& access, Value* at) {
   }
 }
 
-// Scalar loads, lane by lane: strided, gathered, or masked if the machine has no masks.
-Value* Translator::load_lanes(Access& access, uint64_t fill, int64_t i) {
+// Where the lanes that are loaded lie, counted from the first place in memory; nothing if that is
+// not known here, or if there are too few lanes for the places between them.
+std::optional<Translator::Window> Translator::find_window(const Access& access, Value* mask,
+                                                          int64_t i) const {
+  const int32_t lanes = access.type.lanes;
+  if (lanes == 1 || access.rank || access.tail || (mask && !llvm::isa<llvm::Constant>(mask)))
+    return {};
+  std::vector<ValueId> named;
+  uses_.values_in(access.at, named);
+  if (std::ranges::any_of(named, [&](ValueId id) { return type_of(id).lanes > 1; })) return {};
+  Window out;
+  std::optional<Expr> origin;
+  std::vector<std::optional<int64_t>> offsets(static_cast<size_t>(lanes));
+  int64_t least = 0, greatest = 0, loaded = 0;
+  std::unordered_map<std::string, Expr> position;
+  const std::vector<int64_t> numbers = unflatten(i, access.type.extents);
+  for (size_t d = 0; d < numbers.size(); ++d)
+    position.emplace("e" + std::to_string(d), Expr(numbers[d]));
+  for (int32_t l = 0; l < lanes; ++l) {
+    if (mask && llvm::cast<llvm::Constant>(mask)->getAggregateElement(unsigned(l))->isNullValue())
+      continue;
+    position.insert_or_assign("lane", Expr(l));
+    const Expr at = access.at.substitute(position);
+    ++loaded;
+    if (!origin) {
+      origin = at;
+      out.first = l;
+    }
+    const auto offset = (at - *origin).as_constant();
+    if (!offset) return {};
+    offsets[static_cast<size_t>(l)] = offset;
+    least = std::min(least, *offset);
+    greatest = std::max(greatest, *offset);
+  }
+  out.places = greatest - least + 1;
+  // A vector takes a load and up to two shuffles.
+  if ((out.places + lanes - 1) / lanes * 2 > loaded) return {};
+  out.least = least;
+  for (const auto& offset : offsets)
+    out.of_lane.push_back(offset ? static_cast<int>(*offset - least) : -1);
+  return out;
+}
+
+// Loads everything between the lanes as vectors, which a shuffle puts in order. Both ends of the
+// window are lanes that are loaded, so nothing outside the tensor is read.
+Value* Translator::load_window(Access& access, const Window& window, uint64_t fill, Value* mask,
+                               int64_t i) {
   const ValueType& type = access.type;
   Value* condition = element_condition(access, i);
+  llvm::Type* unit = memory_type(context_, type.dtype, 1);
+  Value* first = address(access, i, window.first);
+  const auto width = static_cast<int32_t>(
+      std::min<int64_t>(type.lanes, int64_t(std::bit_floor(uint64_t(window.places)))));
+  const auto load_at = [&](int64_t place) {
+    Value* at = b_.CreateGEP(unit, first, i64(window.least + place));
+    if (condition) at = b_.CreateSelect(condition, at, fill_address(type, fill));
+    auto* load = b_.CreateAlignedLoad(memory_type(context_, type.dtype, width), at,
+                                      element_alignment(access));
+    annotate(load, access.memory);
+    return load;
+  };
+  Value* out = nullptr;
+  for (int64_t place = 0; place < window.places; place += width) {
+    // The last vector ends where the window does.
+    const int64_t from = std::min(place, window.places - width);
+    Value* part = load_at(from);
+    // The lanes of `out` stay, and those in this part join them.
+    std::vector<int> numbers;
+    for (int32_t l = 0; l < type.lanes; ++l) {
+      const int at = window.of_lane[static_cast<size_t>(l)];
+      const bool is_here = at >= place && at < place + width;
+      const int number = static_cast<int>(at - from);
+      if (!out)
+        numbers.push_back(is_here ? number : -1);
+      else
+        numbers.push_back(is_here ? type.lanes + number : at >= 0 && at < place ? l : -1);
+    }
+    if (out && width < type.lanes) {
+      std::vector<int> all(static_cast<size_t>(type.lanes), -1);
+      std::iota(all.begin(), all.begin() + width, 0);
+      part = b_.CreateShuffleVector(part, all);
+    }
+    out = out ? b_.CreateShuffleVector(out, part, numbers) : b_.CreateShuffleVector(part, numbers);
+  }
+  out = from_memory(out, type.dtype);
+  return mask ? b_.CreateSelect(mask, out, literal(context_, type.dtype, fill, type.lanes)) : out;
+}
+
+// Scalar loads, lane by lane: far apart, gathered, or masked if the machine has no masks.
+Value* Translator::load_lanes(Access& access, uint64_t fill, int64_t i) {
+  const ValueType& type = access.type;
   Value* mask = lane_mask(access, i);
+  if (const auto window = find_window(access, mask, i))
+    return load_window(access, *window, fill, mask, i);
+  Value* condition = element_condition(access, i);
   Value* indices = gathered_index(access, i);
   Value* out = llvm::PoisonValue::get(codegen::register_type(context_, type.dtype, type.lanes));
   for (int32_t l = 0; l < type.lanes; ++l) {

@@ -96,6 +96,14 @@ class Translator {
     std::vector<Value*> base;    // and where the access finds them
   };
 
+  // Places in memory that vectors can load, and where in them the lanes of an element lie.
+  struct Window {
+    int32_t first = 0;  // a lane that is loaded
+    int64_t least = 0;  // the first place, counted from that lane
+    int64_t places = 0;
+    std::vector<int> of_lane;  // its place; -1 for a lane that is not loaded
+  };
+
   // One load or store, with everything that its elements share.
   struct Access {
     MemoryId memory;
@@ -309,6 +317,8 @@ class Translator {
   void fetch_ahead(const Access& access, Value* at);
   Value* load_vector(Access& access, uint64_t fill, int64_t i);
   Value* lane_condition(const Access& access, Value* condition, Value* mask, int32_t lane);
+  std::optional<Window> find_window(const Access& access, Value* mask, int64_t i) const;
+  Value* load_window(Access& access, const Window& window, uint64_t fill, Value* mask, int64_t i);
   Value* load_lanes(Access& access, uint64_t fill, int64_t i);
   std::optional<size_t> transposed_axis(const Access& access) const;
   Value* load_transposed(Access& access, uint64_t fill, size_t axis, int64_t i);

@@ -231,14 +231,25 @@ size_t count_shifts(const LoopTree& tree) {
   return out;
 }
 
+// The folds whose state is multiplied when what they depend on changes.
+size_t count_rescales(const LoopTree& tree) {
+  size_t out = 0;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      out += task.rescale.has_value() && !task.shifts;
+    });
+  return out;
+}
+
 }  // namespace
 
-size_t merge_walks(Scheduled& out, std::string axis, bool means) {
+size_t merge_walks(Scheduled& out, std::string axis, bool means, bool rescales) {
   size_t merges = 0;
   for (int64_t n = 1; find_loop(out.tree, {axis, n + 1});) {
     Scheduled merged = out;
     const bool legal_here = merged.try_take(MergeStep{{axis, n}, {axis, n + 1}}) &&
-                            (means || count_shifts(merged.tree) == count_shifts(out.tree));
+                            (means || count_shifts(merged.tree) == count_shifts(out.tree)) &&
+                            (rescales || count_rescales(merged.tree) == count_rescales(out.tree));
     if (legal_here) {
       out = std::move(merged);
       ++merges;

@@ -52,8 +52,9 @@ void deal_lines(Scheduled& out, const std::vector<std::string>& lines,
 /// Merges walks along an axis that follow each other, where that is legal. By the online rule, a
 /// sum of values that depend on a running maximum joins the walk of the maximum. A sum that follows
 /// a mean joins its walk only if `means`, because that takes more operations than to read again
-/// what is near. Returns the number of walks that became parts of others.
-size_t merge_walks(Scheduled& out, std::string axis, bool means);
+/// what is near, and a sum that must be rescaled only if `rescales`. Returns the number of walks
+/// that became parts of others.
+size_t merge_walks(Scheduled& out, std::string axis, bool means, bool rescales = true);
 /// Whether all walks become one along an axis, in which sums follow a mean.
 bool follows_means(const Scheduled& scheduled, const ReductionNest& nest, const std::string& axis);
 /// Whether `instances` that share a core's memory, with `lines` lines each, read more in a walk

@@ -61,10 +61,16 @@ bool take_neighbours(Scheduled& out, const std::string& line, int64_t count,
   return true;
 }
 
+// Whether a walk is cut into chunks if it is the only one: there are too few tasks, and each is
+// long.
+bool cuts_walk(const ReductionNest& nest, int64_t tasks, int64_t per_task) {
+  return nest.begins_with_walk && tasks < kFewTasks && per_task >= 2 * kChunkElements;
+}
+
 // `vectors` hold the sums of a task.
 void chunk_walk(Scheduled& out, const ReductionNest& nest, size_t walks, int64_t tasks,
                 int64_t per_task, int64_t vectors) {
-  if (!nest.begins_with_walk || walks != 1 || tasks >= kFewTasks) return;
+  if (walks != 1 || !cuts_walk(nest, tasks, per_task)) return;
   const std::vector<size_t>& axes = nest.walks[0].axes;
   const int64_t wanted = std::min(per_task / kChunkElements, kMostChunks);
   size_t outermost = axes[0];
@@ -82,6 +88,14 @@ void chunk_walk(Scheduled& out, const ReductionNest& nest, size_t walks, int64_t
   chunk_by_phase(next, name(outermost), chunks);
   if (next.tree.phases.size() == phases) return;
   out = std::move(next);
+}
+
+// Merges the walks along an axis. What is read again from a cache takes less time than to rescale a
+// sum with each turn, which takes a second power of two for each element: without it, log-sum-exp
+// of rows in the second-level cache took two thirds of the time. But a walk must be the only one to
+// be cut into chunks.
+size_t merge_near(Scheduled& out, const std::string& axis, bool far, bool cuts) {
+  return merge_walks(out, axis, /*means=*/far, /*rescales=*/far || cuts);
 }
 
 // Makes the axis the last one, because vectors lie along the last axis.
@@ -174,10 +188,12 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
   deal_lines(out, lines, {});
   cut_walks(out, along, tile);
   for (const std::string& axis : others) cut_walks(out, axis, tile);
-  const bool means = reads_far(out.tree, facts, rows, kShareOfCache, target);
-  const size_t left = nest.walks.size() - merge_walks(out, along, means);
-  chunk_walk(out, nest, left, ceil_divide(facts.lines, std::max(rows, neighbours)), facts.elements,
-             neighbours);
+  const int64_t tasks = ceil_divide(facts.lines, std::max(rows, neighbours));
+  const size_t left =
+      nest.walks.size() - merge_near(out, along,
+                                     reads_far(out.tree, facts, rows, kShareOfCache, target),
+                                     cuts_walk(nest, tasks, facts.elements));
+  chunk_walk(out, nest, left, tasks, facts.elements, neighbours);
   part_walks(out, along, tile);
   for (const std::string& axis : others) part_walks(out, axis, tile);
 }
@@ -289,10 +305,12 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
     cut_walks(out, along, rows);
   else
     unroll_few_terms(out, nest);
-  const bool means = reads_far(out.tree, facts, tile, kShareOfCache, target);
-  const size_t left = nest.walks.size() - merge_walks(out, along, means);
-  chunk_walk(out, nest, left, ceil_divide(facts.lines, tile * neighbours), facts.elements * tile,
-             vectors(tile) * neighbours);
+  const int64_t tasks = ceil_divide(facts.lines, tile * neighbours);
+  const size_t left =
+      nest.walks.size() - merge_near(out, along,
+                                     reads_far(out.tree, facts, tile, kShareOfCache, target),
+                                     cuts_walk(nest, tasks, facts.elements * tile));
+  chunk_walk(out, nest, left, tasks, facts.elements * tile, vectors(tile) * neighbours);
   // Tasks that read the same elements follow each other, and find them in a cache.
   if (again && std::ranges::count(lines, *again) > 0)
     out.try_take(DealStep{{lines[0]}, {{Deal::Order::Rows}}});
