@@ -159,7 +159,12 @@ std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int64_t axis, Wher
   detail::builder_of(x, "split", at);
   axis = to_axis(axis, x.rank(), "split", at);
   Dim sum = 0;
-  for (const Dim& size : sizes) sum = sum + size;
+  for (const Dim& size : sizes) {
+    if (size.is_constant() && size.value() < 0)
+      fail(codes::kShapeMismatch, fmt::format("split: a part has the size {}", size.value()),
+           {.location = at, .node = "split"});
+    sum = sum + size;
+  }
   if (!(sum == x.dim(axis)))
     fail(codes::kShapeMismatch,
          fmt::format("split: the sizes add up to {}, but axis {} of {} has {}", sum.to_string(),

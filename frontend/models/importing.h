@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,8 @@
 #include "ir/graph/graph.h"
 #include "ir/support/text.h"
 #include "ir/support/words.h"
+#include "ir/values/host_tensor.h"
+#include "ir/values/value_of.h"
 
 namespace braze {
 
@@ -58,6 +61,21 @@ class Problems {
 /// The text of an error about one node.
 inline std::string text_of(const Error& error) {
   return error.message() + (error.fix().empty() ? "" : "; fix: " + error.fix());
+}
+
+/// The value of an input that is given as numbers: a scalar (rank 0) or a list (rank 1). It is
+/// nullopt if the numbers do not fit.
+inline std::optional<HostTensor> value_of_numbers(const std::vector<int64_t>& numbers, DType dtype,
+                                                  size_t rank) {
+  if (rank > 1 || (rank == 0 && numbers.size() != 1)) return std::nullopt;
+  const auto count = static_cast<int64_t>(numbers.size());
+  HostTensor out(dtype, rank == 0 ? std::vector<int64_t>{} : std::vector<int64_t>{count});
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t number = numbers[static_cast<size_t>(i)];
+    if (dtype != DType::I64 && !is_value(static_cast<double>(number), dtype)) return std::nullopt;
+    is_floating(dtype) ? out.set_double(i, static_cast<double>(number)) : out.set_int(i, number);
+  }
+  return out;
 }
 
 /// Whether the host program has registered a function of this name, for any memory.

@@ -76,6 +76,14 @@ std::string weight(const std::string& name, std::initializer_list<int> shape) {
   return field(5, dims + number(2, 1) + field(8, name) + field(9, bytes));
 }
 
+// A list of integers of 64 bits.
+std::string integers(const std::string& name, std::initializer_list<int64_t> values) {
+  const std::vector<int64_t> list(values);
+  const std::string bytes(reinterpret_cast<const char*>(list.data()), list.size() * 8);
+  return field(5, number(1, static_cast<int>(list.size())) + number(2, 7) + field(8, name) +
+                      field(9, bytes));
+}
+
 class ModelTest : public OnDevice {};
 
 TEST_F(ModelTest, IsCalledLikeAFunction) {
@@ -134,6 +142,32 @@ TEST_F(ModelTest, SizesAreGivenARangeOrANumber) {
   EXPECT_CONTAINS(error_of([&] { load_onnx(small("shapes"), wrong); }), "has no size \"bacth\"");
 }
 
+TEST_F(ModelTest, SizesAreGivenByTheNamesOfTheirSymbolsToo) {
+  const std::string bytes =
+      model_of(input("x", 1, {"rows / 2", "n"}) + node("Neg", {"x"}, "y") + output("y"));
+  EXPECT_EQ(parse(bytes).inputs()[0].type.to_string(), "f32[rows_2, n]");
+  for (const char* name : {"rows / 2", "rows_2"})
+    EXPECT_EQ(parse(bytes, {.sizes = {{name, 3}}}).inputs()[0].type.to_string(), "f32[3, n]");
+}
+
+// As in ONNX Runtime: x[n-5:] and x[:n-5] of three elements are x[1:] and x[:1].
+TEST_F(ModelTest, PlacesThatAreNegativeForSomeSizesCountFromTheEndThere) {
+  const Model m = parse(model_of(
+      input("x", 1, {"n"}) + integers("five", {5}) + integers("begin", {0}) +
+      integers("end", {1 << 20}) + node("Shape", {"x"}, "size") +
+      node("Sub", {"size", "five"}, "place") + node("Slice", {"x", "place", "end"}, "last") +
+      node("Slice", {"x", "begin", "place"}, "first") + output("last") + output("first")));
+  using Floats = std::vector<float>;
+  const auto results = [&](const Floats& x) {
+    const std::vector<Array> out = m.run({Array::from(x, {static_cast<int64_t>(x.size())})});
+    return std::pair(out[0].to_vector<float>(), out[1].to_vector<float>());
+  };
+  EXPECT_EQ(results({0, 1, 2}), std::pair(Floats({1, 2}), Floats({0})));
+  EXPECT_EQ(results({0, 1}), std::pair(Floats({0, 1}), Floats({})));
+  EXPECT_EQ(results({0, 1, 2, 3, 4}), std::pair(Floats({0, 1, 2, 3, 4}), Floats({})));
+  EXPECT_EQ(results({0, 1, 2, 3, 4, 5, 6}), std::pair(Floats({2, 3, 4, 5, 6}), Floats({0, 1})));
+}
+
 TEST_F(ModelTest, AShapeThatIsAnInputIsGivenAtImport) {
   const std::string bytes = model_of(input("x", 1, {"6"}) + input("shape", 7, {"2"}) +
                                      node("Reshape", {"x", "shape"}, "y") + output("y"));
@@ -141,6 +175,23 @@ TEST_F(ModelTest, AShapeThatIsAnInputIsGivenAtImport) {
   const ImportOptions options{.values = {{"shape", Array::from<int64_t>({2, 3}, {2})}}};
   const Model m = parse(bytes, options);
   EXPECT_EQ(m(ones({6})).shape(), (std::vector<int64_t>{2, 3}));
+  const Model same = parse(bytes, {.numbers = {{"shape", {3, 2}}}});
+  EXPECT_EQ(same(ones({6})).shape(), (std::vector<int64_t>{3, 2}));
+  const auto error = [&](const std::string& name, const std::vector<int64_t>& numbers) {
+    return error_of([&] { parse(bytes, {.numbers = {{name, numbers}}}); });
+  };
+  EXPECT_CONTAINS(error("shapes", {3, 2}), "has no input \"shapes\"");
+}
+
+TEST_F(ModelTest, NumbersTakeTheTypeOfTheInput) {
+  const std::string bytes = model_of(input("x", 1, {"2"}) + input("flag", 9, {}) +
+                                     node("Where", {"flag", "x", "x"}, "y") + output("y"));
+  EXPECT_EQ(parse(bytes, {.numbers = {{"flag", {1}}}}).inputs().size(), 1u);
+  for (const std::vector<int64_t>& numbers : {std::vector<int64_t>{7}, {0, 1}})
+    EXPECT_CONTAINS(error_of([&] {
+                      parse(bytes, {.numbers = {{"flag", numbers}}});
+                    }),
+                    "which cannot be bool with 0 axes");
 }
 
 TEST_F(ModelTest, OneErrorNamesEveryNodeThatCannotBeImported) {
@@ -159,6 +210,18 @@ TEST_F(ModelTest, AnAttributeThatNothingIsKnownOfIsAnError) {
   const std::string bytes =
       model_of(input("x", 1, {"2"}) + node("Neg", {"x"}, "y", attribute) + output("y"));
   EXPECT_CONTAINS(error_of([&] { parse(bytes); }), "attributes that nothing is known of: speed");
+}
+
+TEST_F(ModelTest, AnOperandThatNothingIsKnownOfIsAnError) {
+  const std::string bytes =
+      model_of(input("x", 1, {"2"}) + node("Neg", {"x", "x"}, "y") + output("y"));
+  EXPECT_CONTAINS(error_of([&] { parse(bytes); }), "nothing is known of its operand 1, \"x\"");
+}
+
+TEST_F(ModelTest, PartsOfNegativeSizesAreAnError) {
+  const std::string bytes = model_of(input("x", 1, {"2"}) + integers("sizes", {-1, 3}) +
+                                     node("Split", {"x", "sizes"}, "y") + output("y"));
+  EXPECT_CONTAINS(error_of([&] { parse(bytes); }), "split: a part has the size -1");
 }
 
 // Every element of operand 0 times the number of the attribute "by".
@@ -226,6 +289,9 @@ TEST_F(ModelTest, ANameThatIsThereTwiceIsAnError) {
   EXPECT_CONTAINS(inputs, "there are two inputs \"x\"");
   const std::string results = why(node("Neg", {"x"}, "y") + node("Exp", {"x"}, "y") + output("y"));
   EXPECT_CONTAINS(results, "\"y\" is there twice: \"the Exp\" (Exp, opset 17) computes it again");
+  const std::string weights =
+      why(weight("w", {2}) + weight("w", {2}) + node("Add", {"x", "w"}, "y") + output("y"));
+  EXPECT_CONTAINS(weights, "there are two weights \"w\"");
   const std::string over_input = why(node("Neg", {"x"}, "x") + output("x"));
   EXPECT_CONTAINS(over_input, "\"x\" is there twice");
 }

@@ -193,11 +193,14 @@ TEST(Stablehlo, ALoopThatDependsOnAnArgumentNamesIt) {
   std::string text = loop_to("0");
   text.replace(text.find("%i, %c"), 6, "%i, %n0");
   EXPECT_NE(error_of(text, "%a: tensor<2xf32>, %n0: tensor<i32>) -> tensor<2xf32>")
-                .find("it is computed from \"n0\""),
+                .find("it is computed from \"n0\"; fix: give \"n0\" a value at import"),
             std::string::npos);
   const Model model = parse(text, "%a: tensor<2xf32>, %n0: tensor<i32>) -> tensor<2xf32>",
                             {.values = {{"n0", Array::from(std::vector<int32_t>{2}, {}, "cpu")}}});
   EXPECT_EQ(run(model, {{1, 1}}), (std::vector<float>{4, 4}));
+  const Model same = parse(text, "%a: tensor<2xf32>, %n0: tensor<i32>) -> tensor<2xf32>",
+                           {.numbers = {{"n0", {2}}}});
+  EXPECT_EQ(run(same, {{1, 1}}), (std::vector<float>{4, 4}));
 }
 
 // As JAX prints them with as_text(debug_info=True).

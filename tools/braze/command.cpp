@@ -28,7 +28,7 @@ int report_failures(std::string_view tool, const std::function<int()>& work) {
   const auto report = [tool](Exit exit, std::string_view text) {
     std::fflush(stdout);
     fmt::print(stderr, "{} {}\n", paint(Colour::Red, fmt::format("{}:", tool), STDERR_FILENO),
-               text);
+               printable(text, "\n\t"));
     return static_cast<int>(exit);
   };
   // Exceeding the limit of file sizes is an error of that write, and does not end the tool.

@@ -36,6 +36,7 @@ void Compared::read_model(const std::string& path, const InputFlags& inputs, Mod
     shapes.push_back({nodes[i]->as<InputOp>()->name, &nodes[i]->type.shape, weights_[i].shape()});
   const Program caller = signature(count);
   InputFlags given = inputs;
+  given.of_model = true;
   given.symbols = sizes_left_open(caller, inputs.symbols);
   inputs_ = make_inputs(caller, given, shapes).values;
 }

@@ -1,10 +1,15 @@
 // compile.cpp — braze compile: compiles functions for several machines into one package.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "braze/io.h"
 #include "braze/package.h"
@@ -90,9 +95,30 @@ std::vector<PackSource> sources_of(const Options& options) {
   return sources;
 }
 
-// A model has its own weights. They are written beside the package, even if they are embedded
-// later.
-void add_model(const Options& options, std::vector<PackSource>& sources, PackOptions& pack) {
+// A file with a name that no other file has, which exists as long as this.
+class TemporaryFile {
+ public:
+  TemporaryFile(const std::string& beside, std::string_view ending) {
+    path_ = fmt::format("{}.XXXXXX{}", beside, ending);
+    const int file = mkstemps(path_.data(), static_cast<int>(ending.size()));
+    if (file < 0)
+      fail(braze::codes::kFileUnwritable,
+           fmt::format("{} cannot be written: {}", quote(beside), std::strerror(errno)));
+    close(file);
+  }
+  ~TemporaryFile() { unlink(path_.c_str()); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// A model has its own weights. They are written beside the package. Those that are embedded are in
+// a file of their own, `embedded`, until then.
+void add_model(const Options& options, std::vector<PackSource>& sources, PackOptions& pack,
+               std::optional<TemporaryFile>& embedded) {
   if (std::ranges::none_of(options.files, is_model)) return options.model.refuse_for_others();
   if (options.files.size() != 1)
     fail_usage("compile a model alone, because its weights become the weights of the package");
@@ -103,16 +129,22 @@ void add_model(const Options& options, std::vector<PackSource>& sources, PackOpt
       {model.graph().name(), [model](const Target& target, const CompileOptions& compile) {
          return compile_source(graph_for(model, target), target, compile);
        }});
+  constexpr std::string_view kEnding = ".safetensors";
   const std::string file =
-      std::filesystem::path(options.output).replace_extension(".safetensors").string();
-  check_overwrites({{options.files[0], "is compiled"}}, {options.output, file});
+      std::filesystem::path(options.output).replace_extension(kEnding).string();
+  if (!options.embed) check_overwrites({{options.files[0], "is compiled"}}, {options.output, file});
   // Targets that take a weight in the same form share it.
   std::map<std::string, Array> weights;
   for (const Target& target : pack_targets(pack))
     weights.merge(prepare_model(model, target).weights);
   if (weights.empty()) return;
-  save_safetensors(file, weights);
-  pack.weights = file;
+  if (options.embed) {
+    pack.weights = embedded.emplace(options.output, kEnding).path();
+    save_safetensors(pack.weights, weights);
+  } else {
+    pack.weights = file;
+    save_weights(weights, file, "braze compile");
+  }
 }
 
 void write_header(const Options& options) {
@@ -150,11 +182,9 @@ Exit compile(const Options& options) {
     fail_usage("--embed-weights needs --weights FILE");
   std::vector<PackSource> sources = sources_of(options);
   PackOptions pack = pack_options(options);
-  add_model(options, sources, pack);
+  std::optional<TemporaryFile> embedded;
+  add_model(options, sources, pack, embedded);
   const PackSummary summary = save_package(options.output, sources, pack);
-  // Embedded weights stay beside the package only if they were there before.
-  if (options.embed && options.weights.empty() && !pack.weights.empty())
-    std::filesystem::remove(pack.weights);
   if (!options.header.empty()) write_header(options);
   warn_of_folder(options);
   if (options.json) {

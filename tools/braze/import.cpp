@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <map>
 
 #include "ir/graph/text.h"
 #include "ir/support/text.h"
@@ -27,7 +28,7 @@ struct Options {
 
 std::string types_text(const std::vector<Model::Value>& values) {
   return join(values, ", ", [](const Model::Value& value) {
-    return fmt::format("{}: {}", value.name, value.type.to_string());
+    return fmt::format("{}: {}", printable(value.name), value.type.to_string());
   });
 }
 
@@ -41,22 +42,22 @@ Exit import(const Options& options) {
   options.libraries.load();
   const Model model = options.model.load(options.file);
   const std::string text = to_text(model.graph());
-  const bool has_weights = save_weights(model, weights);
+  const std::map<std::string, Array> values = model.weights();
+  if (!values.empty()) save_weights(values, weights, "braze import");
   FileWriter file(options.output);
   file.append(text);
   file.publish();
-  const size_t weight_count = model.weights().size();
   if (options.json) {
     json::print({{"graph", json::string(options.output)},
-                 {"weights", has_weights ? json::string(weights) : "null"},
+                 {"weights", values.empty() ? "null" : json::string(weights)},
                  {"ops", std::to_string(model.graph().size())},
-                 {"weight_count", std::to_string(weight_count)}});
+                 {"weight_count", std::to_string(values.size())}});
     return Exit::Ok;
   }
   fmt::print("{}: {}\n  inputs   {}\n  outputs  {}\n", options.output,
              count_text(model.graph().size(), "op"), types_text(model.inputs()),
              types_text(model.outputs()));
-  if (has_weights) fmt::print("  {} in {}\n", count_text(weight_count, "weight"), weights);
+  if (!values.empty()) fmt::print("  {} in {}\n", count_text(values.size(), "weight"), weights);
   return Exit::Ok;
 }
 

@@ -15,6 +15,7 @@
 #include "ir/values/value_of.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
+#include "tools/braze/report.h"
 
 namespace braze::tool {
 
@@ -79,11 +80,18 @@ class Assignment {
     for (const auto& [name, array] : arrays) give(name, {path, array.to_host()});
   }
 
-  // Values for the inputs that have none, in order: these, then `rest`.
-  std::vector<Given> fill(const std::vector<std::string>& unnamed, const std::string& rest) && {
+  // Values for the inputs that have none, in order: these, then `rest`. A line on stderr says which
+  // get `rest` if it `is_noted`.
+  std::vector<Given> fill(const std::vector<std::string>& unnamed, const std::string& rest,
+                          bool is_noted) && {
     auto next = unnamed.begin();
-    for (Given& given : given_)
-      if (given.text.empty()) given.text = next != unnamed.end() ? *next++ : rest;
+    std::vector<std::string> left;
+    for (size_t i = 0; i < given_.size(); ++i) {
+      if (!given_[i].text.empty()) continue;
+      if (next == unnamed.end()) left.push_back(names_[i]);
+      given_[i].text = next != unnamed.end() ? *next++ : rest;
+    }
+    if (is_noted && !left.empty()) note(left, rest);
     if (next != unnamed.end())
       fail_usage(
           fmt::format("there are more files than inputs, so none is left for {}; the inputs are {}",
@@ -95,6 +103,16 @@ class Assignment {
   std::string unknown(const std::string& name) const {
     return fmt::format("{} is not an input; the inputs are {}{}", name, fmt::join(names_, ", "),
                        did_you_mean(name, names_));
+  }
+
+  // Whoever gives some inputs may have forgotten the others, such as the weights of a model.
+  static void note(const std::vector<std::string>& left, const std::string& value) {
+    constexpr size_t kShown = 5;
+    const auto shown = left.begin() + static_cast<ptrdiff_t>(std::min(kShown, left.size()));
+    fmt::print(stderr, "braze: no value is given for {}{}; {}\n",
+               printable(fmt::format("{}", fmt::join(left.begin(), shown, ", "))),
+               left.size() > kShown ? fmt::format(" and {} more inputs", left.size() - kShown) : "",
+               left.size() == 1 ? "it is " + value : "they are " + value);
   }
 
   // An array that is no input may have a wrong name, so that it is not passed over.
@@ -134,18 +152,35 @@ std::vector<Given> assign(const Program& program, const std::vector<std::string>
       unnamed.push_back(flag);
     }
   }
-  return std::move(assignment).fill(unnamed, rest.value_or(std::string(kRandom) + "0"));
+  const bool is_partial = !flags.empty() && !rest;
+  return std::move(assignment).fill(unnamed, rest.value_or(std::string(kRandom) + "0"), is_partial);
 }
 
 // --- Sizes
 // ----------------------------------------------------------------------------------------
 
-void check_symbol(const Expr& symbol, int64_t value) {
+// What is wrong with a value of a symbol; empty if nothing is.
+std::string problem_of(const Expr& symbol, int64_t value) {
   const Interval range = symbol.range();
-  if (value < range.min || value > range.max || value % symbol.divisor() != 0)
-    fail_usage(fmt::format(
-        "{} is {}, but must be from {} to {}{}", symbol.symbol_name(), value, range.min, range.max,
-        symbol.divisor() > 1 ? fmt::format(", a multiple of {}", symbol.divisor()) : ""));
+  if (value >= range.min && value <= range.max && value % symbol.divisor() == 0) return "";
+  return fmt::format(
+      "{} is {}, but must be from {} to {}{}", symbol.symbol_name(), value, range.min, range.max,
+      symbol.divisor() > 1 ? fmt::format(", a multiple of {}", symbol.divisor()) : "");
+}
+
+void check_symbol(const Expr& symbol, int64_t value) {
+  if (const std::string problem = problem_of(symbol, value); !problem.empty()) fail_usage(problem);
+}
+
+// A size that the files determine. The import of a model takes other ranges.
+void check_size(const Expr& symbol, int64_t value, bool of_model) {
+  const std::string problem = problem_of(symbol, value);
+  if (problem.empty()) return;
+  const std::string fix =
+      of_model ? fmt::format("\n  fix: give the size a number or another range: --symbol {}={}",
+                             symbol.symbol_name(), value)
+               : "";
+  throw Failure{Exit::BadFile, "the files do not fit: " + problem + fix};
 }
 
 void set_symbol(const std::string& flag, const Program& program, Sizes& sizes) {
@@ -176,11 +211,13 @@ void check_callable(const Program& program, const std::vector<GivenShape>& weigh
 // Sizes from the weights and the files that were read, `shapes`, then from --symbol.
 Sizes find_sizes(const Program& program, std::vector<GivenShape> shapes,
                  const std::vector<std::optional<HostTensor>>& files,
-                 const std::vector<std::string>& flags) {
+                 const std::vector<std::string>& flags, bool of_model) {
   for (size_t i = 0; i < files.size(); ++i)
     if (files[i])
       shapes.push_back({program.inputs[i].name, &program.inputs[i].type.shape, files[i]->shape()});
   Sizes sizes = blame(Exit::BadFile, [&] { return bind_sizes(shapes, {}); });
+  for (const Expr& symbol : program.symbols)
+    if (sizes.has(symbol.symbol_name())) check_size(symbol, sizes(symbol.symbol_name()), of_model);
   for (const std::string& flag : flags) set_symbol(flag, program, sizes);
   for (const Expr& symbol : program.symbols) {
     if (!sizes.has(symbol.symbol_name()))
@@ -401,7 +438,7 @@ Inputs make_inputs(const Program& program, const InputFlags& flags,
   }
   check_callable(program, weights);
   Inputs inputs;
-  inputs.sizes = find_sizes(program, weights, files, flags.symbols);
+  inputs.sizes = find_sizes(program, weights, files, flags.symbols, flags.of_model);
   for (size_t i = 0; i < given.size(); ++i)
     inputs.values.push_back(files[i] ? std::move(*files[i])
                                      : make_value(program.inputs[i], given[i].text, inputs.sizes));
@@ -413,7 +450,8 @@ std::vector<std::string> sizes_left_open(const Program& program,
   std::vector<std::string> left;
   for (const std::string& flag : symbols)
     for (const Expr& symbol : program.symbols)
-      if (flag.starts_with(symbol.symbol_name() + "=")) left.push_back(flag);
+      if (flag.starts_with(symbol.symbol_name() + "=") && flag.find("..") == flag.npos)
+        left.push_back(flag);
   return left;
 }
 

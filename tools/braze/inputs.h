@@ -16,6 +16,7 @@ class Arguments;
 struct InputFlags {
   std::vector<std::string> inputs;
   std::vector<std::string> symbols;
+  bool of_model = false;  ///< whether the program was made from a model, which --symbol can change
 
   void add_to(Arguments& arguments);
   /// Values without the name of an input: files, and values that are not the name of a file.
@@ -33,8 +34,8 @@ struct Inputs {
 Inputs make_inputs(const Program& program, const InputFlags& flags,
                    const std::vector<GivenShape>& weights = {});
 
-/// Those --symbol flags that name a symbol of the program. For a model, the import has taken the
-/// others.
+/// Those --symbol flags that give a number to a symbol of the program. For a model, the import has
+/// taken the others.
 std::vector<std::string> sizes_left_open(const Program& program,
                                          const std::vector<std::string>& symbols);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <optional>
 
 #include "braze/graph.h"
@@ -47,9 +48,8 @@ Dim size_of(const std::string& name, const std::string& text) {
   }
 }
 
-// A .npy file, or whole numbers with commas between.
-Array value_of(const std::string& text) {
-  if (text.ends_with(".npy")) return load_npy(text, Device("cpu"));
+// Whole numbers with commas between.
+std::vector<int64_t> numbers_of(const std::string& text) {
   std::vector<int64_t> numbers;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
@@ -59,7 +59,20 @@ Array value_of(const std::string& text) {
     numbers.push_back(*number);
     begin = end + 1;
   }
-  return Array::from(numbers, {static_cast<int64_t>(numbers.size())}, Device("cpu"));
+  return numbers;
+}
+
+// The name of the metadata that say which command wrote weights.
+constexpr const char* kWriter = "written by";
+
+bool wrote(std::string_view command, const std::string& weights) {
+  try {
+    const auto metadata = load_safetensors_metadata(weights);
+    const auto writer = metadata.find(kWriter);
+    return writer != metadata.end() && writer->second == command;
+  } catch (const Error&) {
+    return false;  // not even weights
+  }
 }
 
 }  // namespace
@@ -96,7 +109,10 @@ Model ModelFlags::load(const std::string& path, const CompileOptions& compile) c
     }
     for (const std::string& flag : values) {
       const auto [name, text] = halves("--value", flag);
-      options.values.insert_or_assign(name, value_of(text));
+      if (text.ends_with(".npy"))
+        options.values.insert_or_assign(name, load_npy(text, Device("cpu")));
+      else
+        options.numbers.insert_or_assign(name, numbers_of(text));
     }
     return load_model(path, options);
   });
@@ -113,10 +129,14 @@ Runnable load_runnable(const Model& model, const Device& device) {
   return runnable;
 }
 
-bool save_weights(const Model& model, const std::string& path) {
-  const std::map<std::string, Array> weights = model.weights();
-  if (!weights.empty()) save_safetensors(path, weights);
-  return !weights.empty();
+void save_weights(const std::map<std::string, Array>& weights, const std::string& path,
+                  std::string_view command) {
+  if (std::error_code error; std::filesystem::exists(path, error) && !wrote(command, path))
+    fail_usage(
+        fmt::format("the weights go into {}, but there is such a file already, which `{}` did not "
+                    "write\n  fix: choose another name for the output, or remove this file",
+                    path, command));
+  save_safetensors(path, weights, {{kWriter, std::string(command)}});
 }
 
 }  // namespace braze::tool

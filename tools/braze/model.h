@@ -1,9 +1,12 @@
 // model.h — models on the command line: files of ONNX and StableHLO, taken wherever graph text is.
 #pragma once
 
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "braze/array.h"
 #include "braze/device.h"
 #include "braze/model.h"
 #include "ir/graph/graph.h"
@@ -37,7 +40,10 @@ Graph graph_for(const Model& model, const Target& target);
 /// The model on a device, with its weights.
 Runnable load_runnable(const Model& model, const Device& device);
 
-/// Writes the weights of a model as a .safetensors file; false if it has none.
-bool save_weights(const Model& model, const std::string& path);
+/// Writes the weights that a command puts beside its output as a .safetensors file. `command` is
+/// recorded in it. Usage failure if a file of that name exists which `command` did not write: it
+/// may be the source of the model.
+void save_weights(const std::map<std::string, Array>& weights, const std::string& path,
+                  std::string_view command);
 
 }  // namespace braze::tool

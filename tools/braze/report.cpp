@@ -42,6 +42,16 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return out;
 }
 
+std::string printable(std::string_view text, std::string_view kept) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool steers = (byte < 0x20 || byte == 0x7f) && kept.find(c) == kept.npos;
+    out += steers ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  }
+  return out;
+}
+
 std::string seconds_text(double seconds) {
   constexpr std::pair<double, std::string_view> kUnits[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}};
   for (const auto& [unit, name] : kUnits)

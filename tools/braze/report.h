@@ -16,6 +16,10 @@ std::string paint(Colour colour, std::string_view text, int descriptor);
 /// Rows with their columns aligned, indented by two. Cells that look like numbers go to the right.
 std::string table(const std::vector<std::vector<std::string>>& rows);
 
+/// The text without characters that steer a terminal, which names in other people's files may
+/// contain. They are written as \x1b. Those in `kept` stay.
+std::string printable(std::string_view text, std::string_view kept = "");
+
 /// "5.31 ms".
 std::string seconds_text(double seconds);
 

@@ -236,7 +236,8 @@ Exit run(const Options& options) {
   const std::vector<std::string> names = output_names(job.outputs());
   const OutputFiles files(options.output, names);
   InputFlags given = options.inputs;
-  if (is_model(options.file)) given.symbols = sizes_left_open(*program, given.symbols);
+  given.of_model = is_model(options.file);
+  if (given.of_model) given.symbols = sizes_left_open(*program, given.symbols);
   const Inputs inputs = make_inputs(job.free_inputs(), given, job.weight_shapes());
 
   const std::vector<Array> results = job.run(job.arguments(inputs.values));

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -103,6 +104,14 @@ Source read_runnable_source(const std::string& path, bool trust_any_owner) {
 }
 
 Graph read_graph(const std::string& path, std::string_view command, std::string* text) {
+  if (is_model(path)) {
+    const std::string graph = std::filesystem::path(path).stem().string() + ".braze";
+    fail(
+        codes::kGraphOnly,
+        fmt::format("{} is a model, and `braze {}` works on graph text only", quote(path), command),
+        {.fix = fmt::format("convert it: braze import {} -o {}; then braze {} {}", path, graph,
+                            command, graph)});
+  }
   Source source = blame(Exit::BadFile, [&] {
     const std::string all = read_text(path);
     if (text) *text = all;

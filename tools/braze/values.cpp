@@ -102,7 +102,7 @@ void write_folder(const std::string& folder, const std::vector<std::string>& nam
 }  // namespace
 
 void print_output(const std::string& name, const HostTensor& value) {
-  fmt::print("{}: {}\n", name, type_text(value));
+  fmt::print("{}: {}\n", printable(name), type_text(value));
   if (value.numel() == 0) return;
   const std::vector<std::string> first = first_values(value);
   const bool all = static_cast<int64_t>(first.size()) == value.numel();

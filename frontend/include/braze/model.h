@@ -36,6 +36,8 @@ struct ImportOptions {
   std::map<std::string, Dim> sizes = {};
   /// The values of inputs that shall be constants, because shapes depend on them.
   std::map<std::string, Array> values = {};
+  /// The same for scalars and lists, as numbers. They become values of the input's dtype.
+  std::map<std::string, std::vector<int64_t>> numbers = {};
   CompileOptions compile = {};  ///< how to compile the model
 };
 

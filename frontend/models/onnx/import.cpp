@@ -117,7 +117,7 @@ class Importer final : public Surroundings {
 
   std::vector<Value> inlined(const GraphData& graph) override {
     Scope scope{.outer = here_, .opsets = here_->opsets, .graph = &graph, .prefix = here_->prefix};
-    for (const TensorData& data : graph.weights) scope.weights[data.name] = &data;
+    add_weights(graph, scope);
     if (!graph.inputs.empty() || graph.sparse_weights)
       fail(braze::codes::kOnnxNode, "a branch with inputs, or with sparse weights");
     build_all(graph.nodes, scope);
@@ -149,10 +149,10 @@ class Importer final : public Surroundings {
 
   // ---- Inputs -----------------------------------------------------------------------------------
 
-  // The extent that a name stands for: the one that the caller gave, or else a symbol.
+  // The extent that a name stands for: the one that the caller gave, or else a symbol. The caller
+  // may also name the symbol, which is a word for names that are none.
   Expr size_named(const std::string& name) {
-    const auto given = options_.sizes.find(name);
-    if (given != options_.sizes.end()) {
+    if (const auto given = options_.sizes.find(name); given != options_.sizes.end()) {
       used_sizes_.insert(name);
       return to_expr(given->second);
     }
@@ -165,6 +165,10 @@ class Importer final : public Surroundings {
     };
     std::string candidate = word;
     for (int i = 2; is_taken(candidate); ++i) candidate = fmt::format("{}_{}", word, i);
+    if (const auto given = options_.sizes.find(candidate); given != options_.sizes.end()) {
+      used_sizes_.insert(candidate);
+      return to_expr(given->second);
+    }
     return symbols_.emplace(name, Expr::symbol(candidate, {1, kGreatestSize})).first->second;
   }
 
@@ -206,18 +210,28 @@ class Importer final : public Surroundings {
     if (!info.shape)
       fail(codes::kOnnxInput,
            fmt::format("{}: the input {} has no number of axes", file(), quote(info.name)));
-    if (const auto given = options_.values.find(info.name); given != options_.values.end()) {
+    const auto constant = [&](HostTensor value) {
       used_values_.insert(info.name);
+      const NodeId node = build::constant(builder_->graph, std::move(value));
+      scope.values[info.name] = {detail::wrap(builder_, node), type->bits};
+    };
+    if (const auto given = options_.numbers.find(info.name); given != options_.numbers.end()) {
+      auto value = value_of_numbers(given->second, type->dtype, info.shape->size());
+      if (!value)
+        fail(codes::kOnnxOption,
+             fmt::format("{}: {} is given {}, which cannot be {} with {} axes", file(),
+                         quote(info.name), count_text(given->second.size(), "number"),
+                         name(type->dtype), info.shape->size()));
+      return constant(std::move(*value));
+    }
+    if (const auto given = options_.values.find(info.name); given != options_.values.end()) {
       if (given->second.dtype() != type->dtype ||
           given->second.shape().size() != info.shape->size())
         fail(codes::kOnnxOption,
              fmt::format("{}: {} is given a value of {} with {} axes; it is {} with {}", file(),
                          quote(info.name), name(given->second.dtype()),
                          given->second.shape().size(), name(type->dtype), info.shape->size()));
-      scope.values[info.name] = {
-          detail::wrap(builder_, build::constant(builder_->graph, given->second.to_host())),
-          type->bits};
-      return;
+      return constant(given->second.to_host());
     }
     if (scope.values.contains(info.name))
       fail(codes::kOnnxInput, fmt::format("{}: there are two inputs {}", file(), quote(info.name)));
@@ -227,10 +241,16 @@ class Importer final : public Surroundings {
     scope.values[info.name] = {detail::wrap(builder_, node), type->bits};
   }
 
+  void add_weights(const GraphData& graph, Scope& scope) const {
+    for (const TensorData& data : graph.weights)
+      if (!scope.weights.emplace(data.name, &data).second)
+        fail(kOnnxFile, fmt::format("{}: there are two weights {}", file(), quote(data.name)));
+  }
+
   void declare(Scope& scope) {
     const GraphData& graph = model_.graph;
     if (graph.sparse_weights) fail(codes::kOnnxInput, fmt::format("{} has sparse weights", file()));
-    for (const TensorData& data : graph.weights) scope.weights[data.name] = &data;
+    add_weights(graph, scope);
     for (const ValueInfo& info : graph.inputs)  // old files list weights as inputs too
       if (!scope.weights.contains(info.name)) declare_input(info, scope);
     std::vector<std::string> names;
@@ -239,9 +259,13 @@ class Importer final : public Surroundings {
       if (!used_sizes_.contains(name))
         fail(codes::kOnnxOption,
              fmt::format("{} has no size {}{}", file(), quote(name), did_you_mean(name, names)));
-    for (const auto& [name, value] : options_.values)
-      if (!used_values_.contains(name))
-        fail(codes::kOnnxOption, fmt::format("{} has no input {}", file(), quote(name)));
+    const auto check_used = [&](const auto& given) {
+      for (const auto& [name, value] : given)
+        if (!used_values_.contains(name))
+          fail(codes::kOnnxOption, fmt::format("{} has no input {}", file(), quote(name)));
+    };
+    check_used(options_.values);
+    check_used(options_.numbers);
   }
 
   // ---- Nodes ------------------------------------------------------------------------------------
@@ -384,6 +408,9 @@ class Importer final : public Surroundings {
     if (const std::vector<std::string> unread = built.unread(); !unread.empty())
       built.refuse(fmt::format("it has attributes that nothing is known of: {}",
                                join(unread, ", ", [](const std::string& s) { return s; })));
+    if (const std::vector<size_t> unused = built.unused(); !unused.empty())
+      built.refuse(fmt::format("nothing is known of its operand {}, {}", unused[0],
+                               quote(node.inputs[unused[0]])));
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i].empty()) continue;
       if (i >= results.size())

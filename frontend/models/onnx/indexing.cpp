@@ -435,7 +435,7 @@ Tensor resample(OnnxNode& n, const Resampling& how, const std::vector<int64_t>& 
     const double scale = stretch.scales[i];
     const bool has_region = how.coordinates == "tf_crop_and_resize";
     if (in == out && scale == 1 && !has_region) continue;
-    if (in < 1 || in > kMostResampled || out < 0 || out > kMostResampled)
+    if (in < 1 || in > kMostResampled || out < 1 || out > kMostResampled)
       n.refuse(fmt::format("an axis of {} elements becomes one of {}", in, out));
     std::vector<Taps> taps;
     std::vector<double> beyond;

@@ -117,8 +117,12 @@ Tensors split_into(OnnxNode& n) {
 // A place on an axis, limited to [low, high]. A negative one counts from the end.
 Expr clamped(const Dim& place, const Expr& extent, const Expr& low, const Expr& high) {
   Expr at = to_expr(place);
-  // An expression that is negative for some sizes only is taken as it is.
-  if (at.range().max < 0) at = at + extent;
+  const Interval range = at.range();
+  // An expression may be negative for some sizes only. The factor of the extent is 1 there, else 0.
+  if (range.max < 0)
+    at = at + extent;
+  else if (range.min < 0)
+    at = at + extent * min(max(0 - at, 0), 1);
   return min(max(at, low), high);
 }
 

@@ -24,6 +24,13 @@ Tensors OnnxNode::all() const {
   return out;
 }
 
+std::vector<size_t> OnnxNode::unused() const {
+  std::vector<size_t> out;
+  for (size_t i = 0; i < count(); ++i)
+    if (inputs_[i].tensor.valid() && !used_.contains(i)) out.push_back(i);
+  return out;
+}
+
 void OnnxNode::fail_unknown(size_t i, std::string_view what) const {
   const std::vector<std::string> inputs =
       around_.known().inputs_of(detail::node_of(inputs_[i].tensor));

@@ -63,13 +63,20 @@ class OnnxNode {
   // Operands.
 
   size_t count() const { return inputs_.size(); }
-  bool has(size_t i) const { return i < inputs_.size() && inputs_[i].tensor.valid(); }
+  bool has(size_t i) const {
+    used_.insert(i);
+    return i < inputs_.size() && inputs_[i].tensor.valid();
+  }
   /// Operand `i`. It throws if that is omitted.
   const Tensor& operator[](size_t i) const;
   int bits(size_t i) const { return has(i) ? inputs_[i].bits : 0; }
   /// All operands. It throws if one of them is omitted.
   Tensors all() const;
   size_t outputs() const { return data_.outputs.size(); }
+  /// Counts operand `i` as used, because it does not affect the values.
+  void ignore(size_t i) const { used_.insert(i); }
+  /// The operands that no function has asked for. The importer refuses a node that has any.
+  std::vector<size_t> unused() const;
   /// Whether output `i` exists and may be read.
   bool wants(size_t i) const { return i < data_.outputs.size() && !data_.outputs[i].empty(); }
 
@@ -132,6 +139,7 @@ class OnnxNode {
   std::vector<Value> inputs_;
   int result_bits_ = 0;
   mutable std::set<std::string, std::less<>> read_;
+  mutable std::set<size_t> used_;
 };
 
 /// How an operator is built in the versions `since` to `until` of its operator set.

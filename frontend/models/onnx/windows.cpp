@@ -110,6 +110,8 @@ Tensor transposed_conv(OnnxNode& n) {
   g.dilations = list(n, "dilations", count, 1);
   g.low.assign(count, 0);
   g.high.assign(count, 0);
+  if (automatic != "NOTSET" && automatic != "VALID" && !automatic.starts_with("SAME_"))
+    n.refuse(fmt::format("auto_pad is {}", automatic));
   if (!shape.empty() && shape.size() != count)
     n.refuse("output_shape does not fit the spatial axes");
   const bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";

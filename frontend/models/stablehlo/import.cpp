@@ -133,8 +133,10 @@ class Importer final : public Scalars {
              fmt::format("{}:{}: the argument {} is of type {}, which Braze has not", file_,
                          main.line, quote(name), argument.type.text));
       names.push_back(name);
-      const auto given = options_.values.find(name);
-      if (given == options_.values.end()) {
+      const TensorType& type = *argument.type.tensor;
+      const auto array = options_.values.find(name);
+      const auto numbers = options_.numbers.find(name);
+      if (array == options_.values.end() && numbers == options_.numbers.end()) {
         const NodeId node = build::input(builder_->graph, name, *argument.type.tensor);
         input_of_argument_[i] = static_cast<uint32_t>(inputs_.size());
         inputs_.push_back(node);
@@ -142,17 +144,23 @@ class Importer final : public Scalars {
         continue;
       }
       used.insert(name);
-      HostTensor value = given->second.to_host();
-      if (TensorType{value.dtype(), Shape::of(value.shape())} != *argument.type.tensor)
+      const auto value = numbers != options_.numbers.end()
+                             ? value_of_numbers(numbers->second, type.dtype, type.shape.rank())
+                             : std::optional(array->second.to_host());
+      if (!value || TensorType{value->dtype(), Shape::of(value->shape())} != type)
         fail(codes::kStablehloOption, fmt::format("{}: {} is given a value that is no {}", file_,
-                                                  quote(name), argument.type.tensor->to_string()));
-      const NodeId node = build::constant(builder_->graph, std::move(value));
+                                                  quote(name), type.to_string()));
+      const NodeId node = build::constant(builder_->graph, *value);
       define(scope, argument.name, {detail::wrap(builder_, node)}, main.line);
     }
-    for (const auto& [name, value] : options_.values)
-      if (!used.contains(name))
-        fail(codes::kStablehloOption,
-             fmt::format("{} has no argument {}{}", file_, quote(name), did_you_mean(name, names)));
+    const auto check_used = [&](const auto& given) {
+      for (const auto& [name, value] : given)
+        if (!used.contains(name))
+          fail(codes::kStablehloOption, fmt::format("{} has no argument {}{}", file_, quote(name),
+                                                    did_you_mean(name, names)));
+    };
+    check_used(options_.values);
+    check_used(options_.numbers);
     for (const auto& [name, size] : options_.sizes)
       fail(codes::kStablehloOption,
            fmt::format("{} leaves no size open, and none is called {}", file_, quote(name)));
@@ -417,7 +425,11 @@ class Importer final : public Scalars {
                          "{}",
                          from.empty()
                              ? "values that are not known"
-                             : join(from, ", ", [](const std::string& s) { return quote(s); })));
+                             : join(from, ", ", [](const std::string& s) { return quote(s); })),
+             {.location = {},
+              .node = {},
+              .fix = from.size() == 1 ? fmt::format("give {} a value at import", quote(from[0]))
+                                      : ""});
       }
       if (!goes_on->get_int(0)) return state;
       if (turn >= kMostTurns)
