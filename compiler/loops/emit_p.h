@@ -1,8 +1,11 @@
 // emit_p.h — the walk over a loop tree that makes a tile program, by the rules E1 to E18 of 0003,
 // section 5. Its files:
 //
-//   emit.cpp         the walk: phases, grids, roles, loops and the states that they carry (E1 - E5)
-//   emit_tasks.cpp   bodies as rows over tiles, folds, scans, stores (E6 - E9, E15 - E18)
+//   emit.cpp         the walk: phases, grids, roles and loops (E1 - E5)
+//   emit_decided.cpp turns in which the conditions of a loop's parts are decided (E13)
+//   emit_states.cpp  the states that loops carry (E3, E7)
+//   emit_bodies.cpp  bodies as rows over tiles (E6, E15, E17)
+//   emit_tasks.cpp   folds, dots on vector units, stores (E7 - E9, E16, E18)
 //   emit_boxes.cpp   results that leave by boxes, values that roles keep on chip (E16)
 //   emit_args.cpp    arg-reductions, whose states are pairs
 //   emit_kept.cpp    values that plain programs keep on chip or in workspaces (E18)
@@ -516,5 +519,8 @@ class TreeEmitter {
   std::optional<GroupTurn> group_turn_;
   TokenId token_;
 };
+
+/// Whether a step of the body reads the value.
+bool reads(const LoopBody& body, size_t value);
 
 }  // namespace braze
