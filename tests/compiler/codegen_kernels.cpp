@@ -172,6 +172,8 @@ TEST_P(Images, LanesInAnyOrder) {
           {"the middle", [](const Expr& l) { return l * Expr(2); },
            [](int64_t l) { return l == 1 || l == 2; },
            IndexComparison{mod(floordiv(lane + Expr(1), 2), 8), Kind::Eq, 1}},
+          {"one place", [](const Expr& l) { return mod(l, 2); },
+           [](int64_t l) { return l % 2 == 0; }, IndexComparison{parity, Kind::Lt, 1}},
           {"none", [](const Expr& l) { return l * Expr(2); }, [](int64_t) { return false; },
            IndexComparison{parity, Kind::Gt, 1}},
       };

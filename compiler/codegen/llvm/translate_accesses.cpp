@@ -651,8 +651,8 @@ std::optional<Translator::Window> Translator::find_window(const Access& access, 
     greatest = std::max(greatest, *offset);
   }
   out.places = greatest - least + 1;
-  // A vector takes a load and up to two shuffles.
-  if ((out.places + lanes - 1) / lanes * 2 > loaded) return {};
+  // A vector takes a load and up to two shuffles. One place makes no vector.
+  if (out.places < 2 || (out.places + lanes - 1) / lanes * 2 > loaded) return {};
   out.least = least;
   for (const auto& offset : offsets)
     out.of_lane.push_back(offset ? static_cast<int>(*offset - least) : -1);
