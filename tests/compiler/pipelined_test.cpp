@@ -293,7 +293,7 @@ TEST(Pipelined, EditedByHand) {
 }
 
 // Both ways to a cubin: nothing spills, and the assembler serialises no matrix instruction.
-class PipelinedCode : public testing::TestWithParam<std::tuple<const char*, GpuCode>> {};
+class PipelinedCode : public ::testing::TestWithParam<std::tuple<const char*, GpuCode>> {};
 
 TEST_P(PipelinedCode, Assembles) {
   const auto [name, way] = GetParam();
@@ -313,22 +313,22 @@ TEST_P(PipelinedCode, Assembles) {
   }
 }
 
-std::string text_and_way(const testing::TestParamInfo<PipelinedCode::ParamType>& info) {
+std::string text_and_way(const ::testing::TestParamInfo<PipelinedCode::ParamType>& info) {
   return std::string(std::get<0>(info.param)) +
          (std::get<1>(info.param) == GpuCode::Ptx ? "_ptx" : "_nvrtc");
 }
 
 INSTANTIATE_TEST_SUITE_P(Texts, PipelinedCode,
-                         testing::Combine(testing::Values("linear_gelu", "attention",
+                         ::testing::Combine(::testing::Values("linear_gelu", "attention",
                                                           "attention_queries", "gated_product",
                                                           "convolution", "layer_norm_backward_gpu",
                                                           "stream_k", "moves", "odd_product"),
-                                          testing::Values(GpuCode::Ptx, GpuCode::Nvrtc)),
+                                          ::testing::Values(GpuCode::Ptx, GpuCode::Nvrtc)),
                          text_and_way);
 // Of this NVRTC spills 136 bytes: its two sums and two blocks of scores take nearly all registers.
 INSTANTIATE_TEST_SUITE_P(ManyRegisters, PipelinedCode,
-                         testing::Combine(testing::Values("attention_keys"),
-                                          testing::Values(GpuCode::Ptx)),
+                         ::testing::Combine(::testing::Values("attention_keys"),
+                                          ::testing::Values(GpuCode::Ptx)),
                          text_and_way);
 
 }  // namespace
