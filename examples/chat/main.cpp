@@ -58,6 +58,8 @@ Options parse(int argc, char** argv) {
   const std::vector<std::string> words = reader.read(argc, argv);
   if (words.size() != 1) reader.fail();
   options.file = words[0];
+  if (!(options.top_p > 0 && options.top_p <= 1))
+    throw std::runtime_error("--top-p must be above 0 and at most 1");
   return options;
 }
 
@@ -178,11 +180,16 @@ class Talk {
       begin();
       ask(question);
       if (is_full()) {
+        const std::string message =
+            "the question is too long for --context: with what the system says it has " +
+            std::to_string(pending_.size()) + " tokens, and there is room for " +
+            std::to_string(model_.room());
         begin();
-        throw std::invalid_argument("the question is longer than --context");
+        throw std::invalid_argument(message);
       }
       std::fprintf(stderr, "what was said before is forgotten: it fills --context\n");
     }
+    if (is_first_) std::fprintf(stderr, "preparing the model for this machine\n");
     const auto began = std::chrono::steady_clock::now();
     const size_t asked = pending_.size();
     int32_t token = model_.read(pending_);
@@ -204,9 +211,10 @@ class Talk {
     pending_ = {end_};
     add("", "", "\n");
     std::fflush(stdout);
-    std::fprintf(stderr, "%zu tokens read in %.2f s; %lld written, %.1f a second\n", asked, first,
-                 static_cast<long long>(count),
+    std::fprintf(stderr, "%zu tokens read in %.2f s%s; %lld written, %.1f a second\n", asked, first,
+                 is_first_ ? ", with the compilation" : "", static_cast<long long>(count),
                  count > 1 ? static_cast<double>(count - 1) / seconds : 0);
+    is_first_ = false;
     return said;
   }
 
@@ -250,6 +258,7 @@ class Talk {
   int32_t end_ = 0;
   std::vector<int32_t> pending_;  // tokens that the model has not seen yet
   std::string text_;              // not printed yet
+  bool is_first_ = true;          // the first answer compiles
 };
 
 /// The file has two lines for each question: it, and the tokens of its answer. The number of
@@ -296,7 +305,7 @@ int check(Talk& talk, const Options& options) {
 void talk_at_terminal(Talk& talk) {
   std::string question;
   while (std::cout << "> " << std::flush && std::getline(std::cin, question)) {
-    if (question.empty()) continue;
+    if (question.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
       talk.answer(question);
     } catch (const std::invalid_argument& error) {
