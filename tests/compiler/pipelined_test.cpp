@@ -318,17 +318,17 @@ std::string text_and_way(const ::testing::TestParamInfo<PipelinedCode::ParamType
          (std::get<1>(info.param) == GpuCode::Ptx ? "_ptx" : "_nvrtc");
 }
 
-INSTANTIATE_TEST_SUITE_P(Texts, PipelinedCode,
-                         ::testing::Combine(::testing::Values("linear_gelu", "attention",
-                                                          "attention_queries", "gated_product",
-                                                          "convolution", "layer_norm_backward_gpu",
-                                                          "stream_k", "moves", "odd_product"),
-                                          ::testing::Values(GpuCode::Ptx, GpuCode::Nvrtc)),
-                         text_and_way);
+INSTANTIATE_TEST_SUITE_P(
+    Texts, PipelinedCode,
+    ::testing::Combine(::testing::Values("linear_gelu", "attention", "attention_queries",
+                                         "gated_product", "convolution", "layer_norm_backward_gpu",
+                                         "stream_k", "moves", "odd_product"),
+                       ::testing::Values(GpuCode::Ptx, GpuCode::Nvrtc)),
+    text_and_way);
 // Of this NVRTC spills 136 bytes: its two sums and two blocks of scores take nearly all registers.
 INSTANTIATE_TEST_SUITE_P(ManyRegisters, PipelinedCode,
                          ::testing::Combine(::testing::Values("attention_keys"),
-                                          ::testing::Values(GpuCode::Ptx)),
+                                            ::testing::Values(GpuCode::Ptx)),
                          text_and_way);
 
 }  // namespace
