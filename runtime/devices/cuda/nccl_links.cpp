@@ -141,6 +141,23 @@ class GroupComms {
     if (!ranks_) last_[place] = fence;
   }
 
+  /// A thread that calls the communicators. Throws the reason if they were aborted.
+  class Caller {
+   public:
+    explicit Caller(GroupComms& group) : group_(group) {
+      ++group_.callers_;
+      if (!group_.aborted_) return;
+      --group_.callers_;
+      group_.why_.rethrow();
+    }
+    ~Caller() { --group_.callers_; }
+    Caller(const Caller&) = delete;
+    Caller& operator=(const Caller&) = delete;
+
+   private:
+    GroupComms& group_;
+  };
+
   /// Frees the communicators, even while other threads wait in one of their calls, which then
   /// fails.
   void abort(const CapturedError& why) noexcept {
@@ -152,6 +169,10 @@ class GroupComms {
       for (const auto& fence : settled_) passes(fence);
     why_ = why;
     aborted_ = true;
+    // A thread that has just begun a call must not find freed memory. But it may wait in that call
+    // for a part that never comes, and then only the abort ends it.
+    for (int wait = 0; callers_ > 0 && wait < 100; ++wait)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     for_each([](ncclComm_t comm) { nccl().api->comm_abort(comm); });
   }
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
@@ -340,6 +361,7 @@ class GroupComms {
   std::mutex mutex_;
   std::atomic<bool> aborted_{false};
   CapturedError why_;  // set before `aborted_`
+  std::atomic<int> callers_{0};
 };
 
 /// The communicators of a mesh, with a group for each device along each axis.
@@ -510,12 +532,14 @@ class NcclPart : public Together {
     CudaDriver& driver = queue_.driver;
     DeviceStream* const stream = queue_.stream.get();
     driver.wait_for(stream, *driver.fence(nullptr));
+    const Seat& seat = seats_[bunch[0].what.axis];
     try {
+      const GroupComms::Caller caller(*seat.group);
       const DeviceSpan span(driver, Lane::Together, name(bunch[0].what.kind), bytes,
                             [&] { return driver.start_stopwatch(stream); });
       Group group("a group", bunch.size() > 1);
       for (const CollectiveArguments& a : bunch)
-        if (a.count > 0) issue(a, seats_[a.what.axis], static_cast<CUstream>(stream->native()));
+        if (a.count > 0) issue(a, seat, static_cast<CUstream>(stream->native()));
       group.end();
     } catch (...) {
       // Another part may have failed at the same time and freed the communicators. Then its error
@@ -524,7 +548,6 @@ class NcclPart : public Together {
       throw;
     }
     auto fence = driver.fence(stream);
-    const Seat& seat = seats_[bunch[0].what.axis];
     seat.group->note(seat.place, fence);
     return fence;
   }
