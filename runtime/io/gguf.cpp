@@ -505,7 +505,8 @@ Quantized<Array> GgufFile::load_quantized(std::string_view name, const Device& d
                                           quote(name), row, rows));
   const int64_t n = order.empty() ? rows : static_cast<int64_t>(order.size());
   std::vector<int64_t> shape(tensor.shape.begin(), tensor.shape.end() - 2);
-  const int64_t matrices = checked_numel(shape);
+  // A tensor without elements may have as many rows or matrices as its file says.
+  const int64_t matrices = tensor.bytes.empty() ? 0 : checked_numel(shape);
   const Packer packer(type, k, n);
   const auto part = [&](DType dtype, int64_t part_rows) {
     std::vector<int64_t> out = shape;

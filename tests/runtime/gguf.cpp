@@ -186,6 +186,13 @@ TEST(Gguf, TensorsThatDoNotFitTheirDataAreErrors) {
   };
   parse(of({described("a", {8}, 0, 0), described("b", {2, 4}, 0, 32)}, 64));
   EXPECT_THAT(parse(of({described("a", {2, 3}, 0, 0)}, 24)).tensor("a").shape, ElementsAre(3, 2));
+  // Without elements, the other extents may be anything, and nothing is done for each of them.
+  for (const auto& shape : {std::vector<uint64_t>{0, uint64_t{1} << 43},
+                            std::vector<uint64_t>{32, 0, uint64_t{1} << 43}}) {
+    const GgufFile empty = parse(of({described("a", shape, 2, 0)}, 0));
+    EXPECT_EQ(empty.load_quantized("a", "cpu").low.size_bytes(), 0u);
+    EXPECT_EQ(empty.load("a", "cpu").size_bytes(), 0u);
+  }
   EXPECT_THAT(error(of({described("a", {8}, 0, 0)}, 31)),
               HasSubstr("is F32[8], and the file ends"));
   EXPECT_THAT(error(of({described("a", {uint64_t{1} << 62, 4}, 0, 0)}, 32)),
