@@ -346,8 +346,7 @@ class GraphParser {
     while (!scanner_.at("}")) {
       size_t i = 0;
       while (i < known.size() && (seen[i] || !scanner_.at(known[i].name))) ++i;
-      if (i == known.size())
-        scanner_.fail_here("this attribute does not belong to the op, or it is given twice");
+      if (i == known.size()) fail_attribute(known);
       seen[i] = true;
       scanner_.next();
       scanner_.expect(":");
@@ -358,6 +357,15 @@ class GraphParser {
       if (!seen[i] && !known[i].optional)
         scanner_.fail_here(format("the attribute {} is missing", known[i].name));
     scanner_.expect("}");
+  }
+
+  [[noreturn]] void fail_attribute(const std::vector<Attribute>& known) {
+    for (const Attribute& attribute : known)
+      if (scanner_.at(attribute.name))
+        scanner_.fail_here(format("the attribute {} is given twice", attribute.name));
+    const auto name_of = [](const Attribute& attribute) { return std::string(attribute.name); };
+    scanner_.fail_here(
+        format("the op has no such attribute; its attributes are {}", join(known, ", ", name_of)));
   }
 
   template <class ReadElement>
