@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: steps_test.sh STEPS_SH. What tools/steps.sh shows of a step: a line that goes along on a terminal, one
-# line elsewhere, and the end of the log where the step fails.
+# Usage: steps_test.sh STEPS_SH. What tools/steps.sh shows of a step: a line that goes along on a terminal, lines
+# from time to time elsewhere, and the end of the log where the step fails.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -30,6 +30,11 @@ printf '%s\n' 'Builds nothing.' 'Usage: build.sh' | diff - "$work/shown" || fail
 sed -E 's/ +[0-9]+ s/ N s/' "$work/shown" | diff - <(printf '%s\n' 'quick N s' 'ninja N s' 'ctest N s' \
   'broken              failed after N s; the end of build/logs/broken.log:' '[1/2] Building' 'no such header') ||
   fail 'this is shown where there is no terminal'
+
+! seconds_between_lines=1 bash "$work/build.sh" >"$work/shown" || fail 'a broken step does not fail'
+for wanted in '^ninja +[0-9]+ s +7 of 40, 17 %$' '^ninja +[0-9]+ s$' '^ctest +[0-9]+ s +3 of 12, 25 %$'; do
+  grep -qE "$wanted" "$work/shown" || fail "without a terminal there is no line $wanted"
+done
 
 if ! command -v script >/dev/null; then
   echo 'skipped: what a terminal shows: there is no script(1) here'

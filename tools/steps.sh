@@ -12,30 +12,35 @@ progress() {
     awk '{ printf "%5d of %d, %d %%", $1, $2, 100 * $1 / $2 }'
 }
 
-# watch NAME LOG: keeps a line on the terminal until it is killed, or the script is gone.
+# Where there is no terminal, how often a line says how far a step is.
+: "${seconds_between_lines:=30}"
+
+# watch NAME LOG: says how far a step is, until it is killed, or the script is gone. On a terminal it keeps one
+# line. Elsewhere it completes the line that begins with the name, and begins the next.
 watch() {
-  local start=$SECONDS
+  local start=$SECONDS last=$SECONDS
   while sleep 0.5 && kill -0 $$ 2>/dev/null; do
-    printf '\r\e[K%-20s%4d s %s' "$1" $((SECONDS - start)) "$(progress "$2")"
+    if [[ -t 1 ]]; then
+      printf '\r\e[K%-20s%4d s %s' "$1" $((SECONDS - start)) "$(progress "$2")"
+    elif ((SECONDS - last >= seconds_between_lines)); then
+      printf '%4d s %s\n%-20s' $((SECONDS - start)) "$(progress "$2")" "$1"
+      last=$SECONDS
+    fi
   done
 }
 
 # step NAME COMMAND...
 step() {
-  local name=$1 start=$SECONDS log=$logs/$1.log watcher= result=0
+  local name=$1 start=$SECONDS log=$logs/$1.log watcher result=0
   shift
   printf '%-20s' "$name"
   : >"$log"
-  if [[ -t 1 ]]; then
-    watch "$name" "$log" &
-    watcher=$!
-  fi
+  watch "$name" "$log" &
+  watcher=$!
   "$@" >"$log" 2>&1 || result=$?
-  if [[ -n $watcher ]]; then
-    kill "$watcher" 2>/dev/null || true
-    wait "$watcher" 2>/dev/null || true
-    printf '\r\e[K%-20s' "$name"
-  fi
+  kill "$watcher" 2>/dev/null || true
+  wait "$watcher" 2>/dev/null || true
+  if [[ -t 1 ]]; then printf '\r\e[K%-20s' "$name"; fi
   if [[ $result -eq 0 ]]; then
     printf '%4d s\n' $((SECONDS - start))
   else

@@ -47,7 +47,10 @@ double power_of_two(int n) {
                                           : uint64_t{1} << (n + kExponentBias + kFractionBits - 1));
 }
 
-bool is_comparison(ElementwiseOp op) { return op >= Row::eq && op <= Row::ge; }
+/// Whether the row compares two numbers.
+bool compares(ElementwiseOp op) {
+  return info(op).arity == 2 && info(op).result == ResultRule::Boolean;
+}
 
 /// Whether the row rounds its exact result, so that implementations may differ where they have
 /// leeway. Integers and bools are never rounded.
@@ -173,7 +176,7 @@ Uncertain UncertainRow::operator()(const Uncertain& x, const Uncertain& y,
   if (op_ == Row::bitcast && operand_ == result_) return x;
   if (op_ == Row::convert && x.known && is_floating(result_)) return relaxed_convert(x);
   if (!is_floating(operand_)) return of_unknown_integers(operands);
-  if (is_comparison(op_)) return compare(x, y);
+  if (compares(op_)) return compare(x, y);
   if (op_ == Row::is_nan)
     return x.is_anything() ? Uncertain::guess(0)
                            : Uncertain::exactly(DType::Bool, std::isnan(x.value));
@@ -216,18 +219,22 @@ Uncertain UncertainRow::of_unknown_integers(const Uncertain* const operands[3]) 
 }
 
 Uncertain UncertainRow::compare(const Uncertain& x, const Uncertain& y) const {
-  const uint64_t guess = in_double_(as_bits(x.value), as_bits(y.value), 0);
-  if (std::isnan(x.value) && x.known) return Uncertain::exactly(DType::Bool, op_ == Row::ne);
-  if (std::isnan(y.value) && y.known) return Uncertain::exactly(DType::Bool, op_ == Row::ne);
+  const auto holds = [&](double left, double right) {
+    return in_double_(as_bits(left), as_bits(right), 0);
+  };
+  const uint64_t guess = holds(x.value, y.value);
+  const bool has_nan = (std::isnan(x.value) && x.known) || (std::isnan(y.value) && y.known);
+  if (has_nan) return Uncertain::exactly(DType::Bool, guess);
   if (x.is_anything() || y.is_anything()) return Uncertain::guess(guess);
-  if (&x == &y)  // both are the same value
-    return Uncertain::exactly(DType::Bool, op_ == Row::eq || op_ == Row::le || op_ == Row::ge);
+  if (&x == &y) return Uncertain::exactly(DType::Bool, guess);  // both are the same value
   const bool apart = x.high < y.low || y.high < x.low;
-  const bool at_most = x.high <= y.low && (op_ == Row::le || op_ == Row::gt);
-  const bool at_least = x.low >= y.high && (op_ == Row::ge || op_ == Row::lt);
   const bool one_point = x.low == x.high && y.low == y.high;  // -0 and +0 count as one point
-  if (apart || at_most || at_least || one_point) return Uncertain::exactly(DType::Bool, guess);
-  return Uncertain::guess(guess);
+  // An order changes at most once while x - y grows, so both ends tell what holds between them.
+  // Equality holds in the middle alone.
+  const bool is_order = op_ != Row::eq && op_ != Row::ne;
+  const bool ends_agree = is_order && holds(x.low, y.high) == holds(x.high, y.low);
+  return apart || one_point || ends_agree ? Uncertain::exactly(DType::Bool, guess)
+                                          : Uncertain::guess(guess);
 }
 
 Uncertain UncertainRow::to_integer(const Uncertain& x) const {

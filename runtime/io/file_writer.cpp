@@ -116,6 +116,10 @@ void FileWriter::append(std::span<const std::byte> bytes) {
   }
 }
 
+std::string FileWriter::reading_path() const {
+  return temporary_.empty() ? path_of(file_) : temporary_;
+}
+
 void FileWriter::publish() {
   if (fsync(file_.get()) != 0) fail_write(errno);
   if (temporary_.empty()) {

@@ -46,6 +46,9 @@ class FileWriter {
   void append(std::string_view text) { append(std::as_bytes(std::span(text))); }
   /// The number of bytes appended so far.
   uint64_t size() const { return size_; }
+  /// A path by which this process can read what was appended, until the file is published or this
+  /// is destroyed. So a file that only this process needs is never published, and stays nowhere.
+  std::string reading_path() const;
   /// Waits until the bytes are on disk and gives the file its name. Replaces an existing file.
   void publish();
 

@@ -28,6 +28,8 @@
 
 namespace braze {
 
+class FileWriter;
+
 namespace codes {
 inline constexpr Code kSafetensorsFile{
     "safetensors-file", ErrorKind::DataLoss,
@@ -91,6 +93,9 @@ struct NamedArray {
   Array array;
   uint64_t bytes = 0;
 };
+/// Appends the bytes of a whole .safetensors file. `path` is for messages.
+void append_safetensors(FileWriter& file, const std::string& path,
+                        const std::map<std::string, Array>& arrays);
 /// Writes the files of an index, NAME-00001-of-00003.safetensors and so on, except those of which
 /// another process has arrays.
 void save_parts(const std::string& index_path, std::span<const std::vector<NamedArray>> files,

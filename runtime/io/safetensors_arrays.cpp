@@ -18,8 +18,8 @@ constexpr std::string_view kIndexEnding = ".safetensors.index.json";
 
 using Metadata = std::map<std::string, std::string>;
 
-void write_file(const std::string& path, std::span<const NamedArray> items,
-                const Metadata& metadata) {
+void append_arrays(FileWriter& file, const std::string& path, std::span<const NamedArray> items,
+                   const Metadata& metadata) {
   std::vector<TensorHeader> headers;
   std::map<std::string_view, const Array*> arrays;
   for (const NamedArray& item : items) {
@@ -27,13 +27,24 @@ void write_file(const std::string& path, std::span<const NamedArray> items,
     arrays[item.name] = &item.array;
   }
   std::sort(headers.begin(), headers.end(), stored_before);
-  FileWriter file(path);
   file.append(safetensors_header(headers, metadata, path));
   for (const TensorHeader& header : headers) {
     const HostTensor value = arrays.at(header.name)->to_host();
     file.append({value.data(), value.size_bytes()});
   }
+}
+
+void write_file(const std::string& path, std::span<const NamedArray> items,
+                const Metadata& metadata) {
+  FileWriter file(path);
+  append_arrays(file, path, items, metadata);
   file.publish();
+}
+
+std::vector<NamedArray> items_of(const std::map<std::string, Array>& arrays) {
+  std::vector<NamedArray> items;
+  for (const auto& [name, array] : arrays) items.push_back({name, array, array.size_bytes()});
+  return items;
 }
 
 /// Divides the arrays, in the order of their names, into files. Each file gets as many as fit.
@@ -78,9 +89,12 @@ Metadata load_safetensors_metadata(const std::string& path) {
 
 void save_safetensors(const std::string& path, const std::map<std::string, Array>& arrays,
                       const Metadata& metadata) {
-  std::vector<NamedArray> items;
-  for (const auto& [name, array] : arrays) items.push_back({name, array, array.size_bytes()});
-  write_file(path, items, metadata);
+  write_file(path, items_of(arrays), metadata);
+}
+
+void append_safetensors(FileWriter& file, const std::string& path,
+                        const std::map<std::string, Array>& arrays) {
+  append_arrays(file, path, items_of(arrays), {});
 }
 
 void save_safetensors_shards(const std::string& index_path,

@@ -28,11 +28,15 @@ std::string read_file(const std::string& path) {
 }
 
 // A protobuf field: a message, a text or bytes.
+std::string varint(int64_t value) {
+  std::string out;
+  auto rest = static_cast<uint64_t>(value);
+  for (; rest >= 128; rest >>= 7) out += static_cast<char>(rest % 128 + 128);
+  return out + static_cast<char>(rest);
+}
 std::string field(int number, const std::string& bytes) {
-  std::string out(1, static_cast<char>(number << 3 | 2));
-  size_t size = bytes.size();
-  for (; size >= 128; size >>= 7) out += static_cast<char>(size % 128 + 128);
-  return out + static_cast<char>(size) + bytes;
+  return std::string(1, static_cast<char>(number << 3 | 2)) +
+         varint(static_cast<int64_t>(bytes.size())) + bytes;
 }
 std::string number(int field, int value) {
   return {static_cast<char>(field << 3), static_cast<char>(value)};
@@ -222,6 +226,101 @@ TEST_F(ModelTest, PartsOfNegativeSizesAreAnError) {
   const std::string bytes = model_of(input("x", 1, {"2"}) + integers("sizes", {-1, 3}) +
                                      node("Split", {"x", "sizes"}, "y") + output("y"));
   EXPECT_CONTAINS(error_of([&] { parse(bytes); }), "split: a part has the size -1");
+}
+
+// Attributes of a node.
+std::string attribute(const std::string& name, int value) {
+  return field(5, field(1, name) + std::string(1, 3 << 3) + varint(value) + "\xa0\x01\x02");
+}
+std::string attribute(const std::string& name, std::initializer_list<int> values) {
+  std::string list;
+  for (const int each : values) list += varint(each);
+  return field(5, field(1, name) + field(8, list) + "\xa0\x01\x07");
+}
+
+// The error of a node with operands x, w, r of these shapes.
+struct Misfit {
+  std::string op, attributes;
+  std::vector<std::initializer_list<int>> operands;
+  std::string error, fix;
+};
+
+TEST_F(ModelTest, AttributesThatDoNotFitAreErrorsThatNameThem) {
+  const std::vector<std::initializer_list<int>> image = {{1, 4, 8, 8}, {6, 4, 3, 3}},
+                                                pooled = {{1, 4, 8, 8}},
+                                                lstm = {{5, 2, 3}, {1, 16, 3}, {1, 16, 4}},
+                                                gru = {{5, 2, 3}, {1, 12, 3}, {1, 12, 4}},
+                                                rnn = {{5, 2, 3}, {1, 4, 3}, {1, 4, 4}};
+  const std::string windows = attribute("kernel_shape", {3, 3});
+  const std::vector<Misfit> misfits = {
+      {"Conv", attribute("dilations", {0, 1}), image, "dilations is [0, 1]", "from 1 to"},
+      {"Conv", attribute("strides", {1, -1}), image, "strides is [1, -1]", "from 1 to"},
+      {"Conv", attribute("pads", {-1, 0, 0, 0}), image, "pads is [-1, 0, 0, 0]", "from 0 to"},
+      {"Conv", attribute("pads", {1, 1}), image, "pads has 2 numbers, and this node needs 4",
+       "each side"},
+      {"Conv", attribute("kernel_shape", {3, 2}), image, "kernel_shape is [3, 2], and the filters",
+       "remove kernel_shape"},
+      {"ConvTranspose",
+       attribute("dilations", {1, 0}),
+       {{1, 4, 8, 8}, {4, 6, 3, 3}},
+       "dilations is [1, 0]",
+       "from 1 to"},
+      {"ConvTranspose",
+       attribute("output_padding", {1, 0}),
+       {{1, 4, 8, 8}, {4, 6, 3, 3}},
+       "output_padding is 1 along spatial axis 0",
+       "less than the stride or the dilation"},
+      {"ConvTranspose",
+       attribute("output_shape", {20, 20}),
+       {{1, 4, 8, 8}, {4, 6, 3, 3}},
+       "output_shape has 20 along spatial axis 0",
+       "a smaller number there"},
+      {"MaxPool", windows + attribute("pads", {3, 0, 0, 0}), pooled,
+       "pads is [3, 0, 0, 0], with windows of [3, 3]", "less than the window"},
+      {"MaxPool", windows + attribute("storage_order", 2), pooled, "storage_order is 2",
+       "0, by rows"},
+      {"AveragePool", attribute("kernel_shape", {0, 3}), pooled, "kernel_shape is [0, 3]",
+       "from 1"},
+      {"LpPool", windows + attribute("dilations", {0, 1}), pooled, "dilations is [0, 1]", "from 1"},
+      {"LSTM", attribute("hidden_size", 5), lstm, "hidden_size is 5, and the weights R",
+       "set hidden_size to 4"},
+      {"GRU", attribute("hidden_size", -4), gru, "hidden_size is -4, and the weights R",
+       "set hidden_size to 4"},
+      {"RNN", attribute("hidden_size", 3), rnn, "hidden_size is 3, and the weights R",
+       "set hidden_size to 4"},
+      {"LSTM",
+       "",
+       {{5, 2, 3}, {2, 16, 3}, {2, 16, 4}},
+       "W (operand 1) is f32[2, 16, 3]",
+       "make direction, hidden_size and the weights agree"},
+      {"RNN", attribute("layout", 2), rnn, "layout is 2", "1, the batch first"},
+      {"Gemm", "", {{1, 3, 4}, {4, 6}}, "A is f32[1, 3, 4]", "MatMul takes more axes"},
+      {"Gemm", "", {{3, 4}, {4, 6}, {1, 1, 6}}, "C is f32[1, 1, 6]", "two axes at most"},
+      {"Gather", "", {{3, 4}, {2}}, "the indices (operand 1) are f32[2]", "as INT64"},
+      {"Transpose", attribute("perm", {0, -1}), {{3, 4}}, "perm is [0, -1]", "from the front"},
+  };
+  for (const Misfit& misfit : misfits) {
+    std::string graph, names[] = {"x", "w", "r"};
+    for (size_t i = 0; i < misfit.operands.size(); ++i)
+      graph += weight(names[i], misfit.operands[i]);
+    const auto given = misfit.operands.size();
+    const std::string made = given == 1 ? node(misfit.op, {"x"}, "y", misfit.attributes)
+                             : given == 2
+                                 ? node(misfit.op, {"x", "w"}, "y", misfit.attributes)
+                                 : node(misfit.op, {"x", "w", "r"}, "y", misfit.attributes);
+    const std::string error = error_of([&] { parse(model_of(graph + made + output("y"), 22)); });
+    EXPECT_CONTAINS(error, "\"the " + misfit.op + "\"");
+    EXPECT_CONTAINS(error, misfit.error);
+    EXPECT_CONTAINS(error, misfit.fix);
+  }
+}
+
+TEST_F(ModelTest, UpdatesHaveTheShapeThatTheIndicesAskFor) {
+  const std::string bytes = model_of(weight("x", {3, 3}) + integers("i", {0}) + weight("u", {2}) +
+                                     node("ScatterND", {"x", "i", "u"}, "y") + output("y"));
+  EXPECT_CONTAINS(
+      error_of([&] { parse(bytes); }),
+      "the updates (operand 2) are f32[2], and with these data and indices they are [3]");
 }
 
 // Every element of operand 0 times the number of the attribute "by".

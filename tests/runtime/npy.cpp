@@ -317,6 +317,20 @@ TEST(Npy, NothingStaysOfAWriterThatIsKilled) {
   }
 }
 
+TEST(Npy, AFileThatIsNotPublishedCanBeReadByItsWriterAndLeavesNothing) {
+  const TemporaryFolder temporary;
+  const std::string file = (temporary.path / "never").string();
+  {
+    FileWriter writer(file);
+    writer.append("some");
+    writer.append(" bytes");
+    std::ifstream reader(writer.reading_path(), std::ios::binary);
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(reader), {}), "some bytes");
+    EXPECT_FALSE(fs::exists(file));
+  }
+  EXPECT_TRUE(fs::is_empty(temporary.path));
+}
+
 TEST(Npy, WritingReplacesTheFileAtOnce) {
   const std::string folder = temporary_path("npy_folder");
   std::filesystem::create_directory(folder);

@@ -1,11 +1,8 @@
 // compile.cpp — braze compile: compiles functions for several machines into one package.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -19,6 +16,7 @@
 #include "ir/support/text.h"
 #include "ir/support/words.h"
 #include "runtime/io/file_writer.h"
+#include "runtime/io/safetensors.h"
 #include "runtime/package/package.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
@@ -95,30 +93,10 @@ std::vector<PackSource> sources_of(const Options& options) {
   return sources;
 }
 
-// A file with a name that no other file has, which exists as long as this.
-class TemporaryFile {
- public:
-  TemporaryFile(const std::string& beside, std::string_view ending) {
-    path_ = fmt::format("{}.XXXXXX{}", beside, ending);
-    const int file = mkstemps(path_.data(), static_cast<int>(ending.size()));
-    if (file < 0)
-      fail(braze::codes::kFileUnwritable,
-           fmt::format("{} cannot be written: {}", quote(beside), std::strerror(errno)));
-    close(file);
-  }
-  ~TemporaryFile() { unlink(path_.c_str()); }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 // A model has its own weights. They are written beside the package. Those that are embedded are in
-// a file of their own, `embedded`, until then.
+// a file of their own, `embedded`, until then. It is never published, so nothing of it stays.
 void add_model(const Options& options, std::vector<PackSource>& sources, PackOptions& pack,
-               std::optional<TemporaryFile>& embedded) {
+               std::optional<FileWriter>& embedded) {
   if (std::ranges::none_of(options.files, is_model)) return options.model.refuse_for_others();
   if (options.files.size() != 1)
     fail_usage("compile a model alone, because its weights become the weights of the package");
@@ -139,8 +117,8 @@ void add_model(const Options& options, std::vector<PackSource>& sources, PackOpt
     weights.merge(prepare_model(model, target).weights);
   if (weights.empty()) return;
   if (options.embed) {
-    pack.weights = embedded.emplace(options.output, kEnding).path();
-    save_safetensors(pack.weights, weights);
+    append_safetensors(embedded.emplace(options.output), options.output, weights);
+    pack.weights = embedded->reading_path();
   } else {
     pack.weights = file;
     save_weights(weights, file, "braze compile");
@@ -182,7 +160,7 @@ Exit compile(const Options& options) {
     fail_usage("--embed-weights needs --weights FILE");
   std::vector<PackSource> sources = sources_of(options);
   PackOptions pack = pack_options(options);
-  std::optional<TemporaryFile> embedded;
+  std::optional<FileWriter> embedded;
   add_model(options, sources, pack, embedded);
   const PackSummary summary = save_package(options.output, sources, pack);
   if (!options.header.empty()) write_header(options);

@@ -18,6 +18,7 @@
 #include "compiler/codegen/constant_division.h"
 #include "compiler/codegen/instruction_text.h"
 #include "compiler/codegen/nvrtc/nvrtc_p.h"
+#include "ir/code/comparisons.h"
 #include "ir/code/static_loops.h"
 #include "ir/code/vectors.h"
 #include "ir/code/walk.h"
@@ -283,11 +284,10 @@ class Printer {
   }
 
   std::string compare(const IndexComparison& c, const Position& position) const {
-    constexpr std::string_view kOperators[] = {"<", "<=", ">", ">=", "==", "!="};
     const Expr left = place(c.left, position), right = place(c.right, position);
     const bool narrow = is_narrow(left) && is_narrow(right);
     return fmt::format("({} {} {})", narrow ? print(left, position) : wide(left, position),
-                       kOperators[static_cast<size_t>(c.kind)],
+                       kComparisonSigns[static_cast<size_t>(c.kind)],
                        narrow ? print(right, position) : wide(right, position));
   }
   // Leaves out comparisons that the ranges of threads and loops prove.

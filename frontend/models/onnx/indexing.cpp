@@ -20,8 +20,14 @@ constexpr int64_t kMostSorted = int64_t{1} << 12;
 // The most elements of a resampled axis. It is limited because the sources of each are listed.
 constexpr int64_t kMostResampled = int64_t{1} << 16;
 
-// Indices in a type that all ops accept.
-Tensor index_of(const Tensor& x) { return x.dtype() == i32 || x.dtype() == i64 ? x : cast(x, i64); }
+// Operand `i`, which holds indices, in a type that all ops accept.
+Tensor index_of(const OnnxNode& n, size_t i) {
+  const Tensor& x = n[i];
+  if (is_floating(x.dtype()) || x.dtype() == boolean)
+    n.refuse(fmt::format("the indices (operand {}) are {}", i, x.to_string()),
+             "give indices as INT64; a Cast in front of the node converts them");
+  return x.dtype() == i32 || x.dtype() == i64 ? x : cast(x, i64);
+}
 
 Dim product(const Dims& dims, size_t begin, size_t end) {
   Dim out = 1;
@@ -45,7 +51,7 @@ Tensor size_as(const Tensor& like, const Dim& size) {
 
 Tensor gathered(OnnxNode& n) {
   const int64_t axis = n.axis(n.integer("axis", 0), n[0].rank());
-  return take(n[0], from_start(index_of(n[1]), n[0].dim(axis)), axis);
+  return take(n[0], from_start(index_of(n, 1), n[0].dim(axis)), axis);
 }
 
 // x, which is cut to the extents of the indices along all axes but `axis`.
@@ -58,7 +64,7 @@ Tensor cut_to(const Tensor& x, const Tensor& indices, int64_t axis) {
 Tensor gather_elements(OnnxNode& n) {
   const int64_t axis = n.axis(n.integer("axis", 0), n[0].rank());
   if (n[1].rank() != n[0].rank()) n.refuse("the indices have another rank than the data");
-  const Tensor indices = from_start(index_of(n[1]), n[0].dim(axis));
+  const Tensor indices = from_start(index_of(n, 1), n[0].dim(axis));
   return take_along_axis(cut_to(n[0], indices, axis), indices, axis);
 }
 
@@ -78,7 +84,7 @@ struct Tuples {
 
 Tuples tuples_of(OnnxNode& n, size_t batch) {
   const Tensor& x = n[0];
-  Tensor indices = index_of(n[1]);
+  Tensor indices = index_of(n, 1);
   if (indices.rank() == 0 || !indices.dim(-1).is_constant())
     n.refuse("the indices are not vectors of a known length");
   const size_t tuple = at(indices.dim(-1).value());
@@ -130,12 +136,21 @@ Tensor scatter_elements(OnnxNode& n) {
     if (other != axis) axes.batch.push_back(other);
   axes.index_batch = axes.batch;
   axes.vector = static_cast<int64_t>(x.rank());
-  return scatter(x, from_start(index_of(n[1]), x.dim(axis)), n[2], axes, reduction_of(n),
+  return scatter(x, from_start(index_of(n, 1), x.dim(axis)), n[2], axes, reduction_of(n),
                  Outside::Never);
 }
 
 Tensor scatter_nd(OnnxNode& n) {
   const Tuples tuples = tuples_of(n, 0);
+  const Dims x = n[0].shape(), indices = n[1].shape();
+  Dims wanted = part(indices, 0, indices.size() - 1);
+  const Dims rest = part(x, tuples.end, x.size());
+  wanted.insert(wanted.end(), rest.begin(), rest.end());
+  if (!may_equal(n[2].shape(), wanted))
+    n.refuse(fmt::format("the updates (operand 2) are {}, and with these data and indices they are "
+                         "{}",
+                         n[2].to_string(), text_of(wanted)),
+             "give one slice of the data for each index");
   return scatter(n[0], tuples.indices, n[2], tuples.axes, reduction_of(n), Outside::Never);
 }
 
@@ -161,9 +176,14 @@ Tensor tensor_scatter(OnnxNode& n) {
 // ---- By values ----------------------------------------------------------------------------------
 
 Tensor one_hot_of(OnnxNode& n) {
-  const Tensor indices = is_floating(n[0].dtype()) ? cast(n[0], i64) : index_of(n[0]);
+  const Tensor indices = is_floating(n[0].dtype()) ? cast(n[0], i64) : index_of(n, 0);
   const Dims depth = n.sizes(1, "depth");
   if (depth.size() != 1) n.refuse("depth is not one number");
+  if (depth[0].is_constant() && depth[0].value() < 1)
+    n.refuse(fmt::format("depth is {}", depth[0].value()), "depth is a positive number");
+  if (!may_equal(n[2].shape(), {Dim(2)}))
+    n.refuse(fmt::format("the values (operand 2) are {}", n[2].to_string()),
+             "give two values, off and on");
   const int64_t axis = n.axis(n.integer("axis", -1), indices.rank() + 1);
   Dims shape = indices.shape();
   shape.insert(shape.begin() + axis, depth[0]);
@@ -235,6 +255,9 @@ Tensor reversed_sequence(OnnxNode& n) {
   const Tensor& x = n[0];
   const int64_t batch = n.axis(n.integer("batch_axis", 1), x.rank());
   const int64_t time = n.axis(n.integer("time_axis", 0), x.rank());
+  if (batch == time)
+    n.refuse(fmt::format("batch_axis and time_axis are both {}", batch),
+             "one of them is 0, and the other 1");
   Dims aligned(x.rank(), Dim(1)), places(x.rank(), Dim(1));
   aligned[at(batch)] = x.dim(batch);
   places[at(batch)] = x.dim(batch);

@@ -56,7 +56,11 @@ Tensor flatten(OnnxNode& n) {
 Tensor transposed(OnnxNode& n) {
   std::vector<int64_t> backwards(n[0].rank());
   std::iota(backwards.rbegin(), backwards.rend(), int64_t{0});
-  return permute(n[0], n.integers("perm", backwards));
+  const auto order = n.integers("perm", backwards);
+  if (std::ranges::any_of(order, [](int64_t axis) { return axis < 0; }))
+    n.refuse(fmt::format("perm is [{}]", fmt::join(order, ", ")),
+             "count axes from the front, from 0 on");
+  return permute(n[0], order);
 }
 
 Tensor squeezed(OnnxNode& n) {

@@ -266,6 +266,16 @@ Dims broadcast_dims(const Dims& a, const Dims& b, const OnnxNode& node) {
   return out;
 }
 
+bool may_equal(const Dims& a, const Dims& b) {
+  return std::ranges::equal(a, b, [](const Dim& x, const Dim& y) {
+    return !x.is_constant() || !y.is_constant() || x == y;
+  });
+}
+
+std::string text_of(const Dims& shape) {
+  return "[" + join(shape, ", ", [](const Dim& extent) { return extent.to_string(); }) + "]";
+}
+
 Tensor from_start(const Tensor& indices, const Dim& extent) {
   const auto& builder = indices.builder();
   const NodeId size = build::size(builder->graph, to_expr(extent));

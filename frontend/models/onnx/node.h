@@ -201,6 +201,10 @@ Tensor convolved(const OnnxNode& node, const Tensor& x, const Tensor& filters);
 Tensor widened(const Tensor& x);
 /// The shape to which both are broadcast, by NumPy's rule.
 Dims broadcast_dims(const Dims& a, const Dims& b, const OnnxNode& node);
+/// Whether two shapes can be equal. Extents that are not known yet can be any.
+bool may_equal(const Dims& a, const Dims& b);
+/// A shape as messages write it.
+std::string text_of(const Dims& shape);
 /// `indices` counted from the start. Negative ones count from the end.
 Tensor from_start(const Tensor& indices, const Dim& extent);
 

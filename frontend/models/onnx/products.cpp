@@ -13,6 +13,11 @@ Tensor scaled(const Tensor& x, double factor) {
 }
 
 Tensor gemm(OnnxNode& n) {
+  if (n[0].rank() != 2 || n[1].rank() != 2)
+    n.refuse(fmt::format("A is {} and B is {}", n[0].to_string(), n[1].to_string()),
+             "Gemm multiplies matrices; MatMul takes more axes");
+  if (n.has(2) && n[2].rank() > 2)
+    n.refuse(fmt::format("C is {}", n[2].to_string()), "C has two axes at most");
   const Tensor a = n.integer("transA", 0) ? transpose(n[0]) : n[0];
   const Tensor b = n.integer("transB", 0) ? transpose(n[1]) : n[1];
   n.ignore("broadcast");  // it comes from version 6

@@ -148,86 +148,161 @@ struct Kind {
   Step step;
 };
 
+// What the attributes and the shapes of the operands say about a network.
+struct Network {
+  Tensor x;          // [steps, batch, inputs]
+  bool batch_first;  // of the operands and results that have a batch
+  size_t directions;
+  bool reverse;  // the only direction
+  int64_t steps;
+  Dim batch, hidden;
+};
+
+// Refuses an operand that is there and whose extents cannot be those of `shape`. Extents that are
+// not known yet are compared by the ops that use them.
+void check_operand(const OnnxNode& n, size_t i, std::string_view name, const Dims& shape) {
+  if (!n.has(i) || may_equal(n[i].shape(), shape)) return;
+  n.refuse(fmt::format("{} (operand {}) is {}, and with the other operands and attributes it is {}",
+                       name, i, n[i].to_string(), text_of(shape)),
+           "make direction, hidden_size and the weights agree");
+}
+
+Network network(const OnnxNode& n, const Kind& kind, bool has_cell) {
+  const int64_t layout = n.integer("layout", 0);
+  if (layout != 0 && layout != 1)
+    n.refuse(fmt::format("layout is {}", layout),
+             "give layout 0, steps first, or 1, the batch first");
+  const std::string direction = n.text("direction", "forward");
+  const bool both = direction == "bidirectional";
+  if (!both && direction != "forward" && direction != "reverse")
+    n.refuse(fmt::format("direction is {}", direction),
+             "direction is one of forward, reverse, bidirectional");
+  if (n.has_attribute("clip") && !(n.real("clip") > 0))
+    n.refuse(fmt::format("clip is {}", n.real("clip")),
+             "give clip a positive number, or remove it");
+  const Tensor &w = n[1], &r = n[2];
+  if (n[0].rank() != 3 || w.rank() != 3 || r.rank() != 3)
+    n.refuse(
+        fmt::format("X is {}, W is {} and R is {}", n[0].to_string(), w.to_string(), r.to_string()),
+        "each of them has three axes");
+  const Dim hidden = r.dim(2);
+  const auto size = n.has_attribute("hidden_size") ? Dim(n.integer("hidden_size")) : hidden;
+  if (hidden.is_constant() && !(size == hidden))
+    n.refuse(fmt::format("hidden_size is {}, and the weights R (operand 2) are {}",
+                         size.to_string(), r.to_string()),
+             fmt::format("set hidden_size to {}, the last extent of R", hidden.to_string()));
+
+  Network out{.x = layout == 1 ? transpose(n[0], 0, 1) : n[0],
+              .batch_first = layout == 1,
+              .directions = both ? 2u : 1u,
+              .reverse = direction == "reverse",
+              .steps = 0,
+              .batch = n[0].dim(layout == 1 ? 0 : 1),
+              .hidden = hidden};
+  const Dim directions(static_cast<int64_t>(out.directions)), gates = hidden * Dim(kind.gates);
+  check_operand(n, 1, "W", {directions, gates, out.x.dim(2)});
+  check_operand(n, 2, "R", {directions, gates, hidden});
+  check_operand(n, 3, "B", {directions, gates * Dim(2)});
+  check_operand(n, 4, "sequence_lens", {out.batch});
+  const Dims state =
+      out.batch_first ? Dims{out.batch, directions, hidden} : Dims{directions, out.batch, hidden};
+  check_operand(n, 5, "initial_h", state);
+  if (has_cell) check_operand(n, 6, "initial_c", state);
+  if (has_cell) check_operand(n, 7, "P", {directions, hidden * Dim(3)});
+
+  const Dim steps = out.x.dim(0);
+  if (!steps.is_constant() || steps.value() > kMostSteps)
+    n.refuse(fmt::format("a sequence of {} steps: they are built one by one, up to {}",
+                         steps.to_string(), kMostSteps),
+             steps.is_constant() ? "" : "give that size a number at import");
+  if (steps.value() == 0) n.refuse("a sequence of no steps");
+  out.steps = steps.value();
+  return out;
+}
+
+// The part of an operand that belongs to one direction.
+Tensor of_direction(const OnnxNode& n, size_t i, size_t d) {
+  return row(n[i], static_cast<int64_t>(d));
+}
+
+// The results of one direction: of all steps in the order of time, and the last state.
+struct Outputs {
+  Tensors by_step;
+  State last;
+};
+
+Outputs run_direction(const OnnxNode& n, const Network& network, const Kind& kind, bool has_cell,
+                      size_t d, const Activation* act, const Tensor& zero) {
+  const Dim width = network.hidden * Dim(kind.gates);
+  Cell cell{.n = n, .hidden = network.hidden, .recurrent = of_direction(n, 2, d)};
+  cell.act = act;
+  cell.clip = n.real("clip", 0.0);
+  cell.linear_before_reset = kind.gates == 3 && n.integer("linear_before_reset", 0) != 0;
+  cell.input_forget = has_cell && n.integer("input_forget", 0) != 0;
+  const Tensor biases = n.has(3) ? of_direction(n, 3, d) : Tensor();
+  cell.recurrent_bias =
+      biases.valid()
+          ? part(biases, 0, 1, width)
+          : broadcast_to(reshape(slice(reshape(zero, {zero.numel()}), 0, 0, 1), {1}), {width});
+  if (has_cell && n.has(7)) cell.peepholes = of_direction(n, 7, d);
+  // The products of the inputs of all steps at once.
+  Tensor inputs = dot_general(network.x, of_direction(n, 1, d),
+                              {.batch_left = {},
+                               .batch_right = {},
+                               .contract_left = {2},
+                               .contract_right = {1},
+                               .result = {}});
+  if (biases.valid()) inputs = inputs + part(biases, 0, 0, width);
+  const auto initial = [&](size_t i) {
+    if (!n.has(i)) return zero;
+    return row(network.batch_first ? transpose(n[i], 0, 1) : n[i], static_cast<int64_t>(d));
+  };
+  Outputs out{.by_step = Tensors(static_cast<size_t>(network.steps)),
+              .last = {initial(5), has_cell ? initial(6) : Tensor()}};
+  State& state = out.last;
+  const bool backward = network.reverse || d == 1;
+  for (int64_t k = 0; k < network.steps; ++k) {
+    const int64_t t = backward ? network.steps - 1 - k : k;
+    State next = (cell.*kind.step)(row(inputs, t), state);
+    Tensor y = next.hidden;
+    if (n.has(4)) {  // each sequence has its own length, and steps after its end change nothing
+      const Tensor is_inside = reshape(n[4] > static_cast<int64_t>(t), {network.batch, 1});
+      y = where(is_inside, next.hidden, zero);
+      next.hidden = where(is_inside, next.hidden, state.hidden);
+      if (has_cell) next.cell = where(is_inside, next.cell, state.cell);
+    }
+    state = next;
+    out.by_step[static_cast<size_t>(t)] = y;
+  }
+  return out;
+}
+
 // The operands are X, W, R, B, sequence_lens, initial_h, and for an LSTM initial_c and P. The
 // results are Y, Y_h, and for an LSTM Y_c.
 Tensors recurrent(OnnxNode& n, const Kind& kind, bool has_cell) {
-  const bool batch_first = n.integer("layout", 0) != 0;
-  const Tensor x = batch_first ? transpose(n[0], 0, 1) : n[0];
-  const Tensor &w = n[1], &r = n[2];
-  if (x.rank() != 3 || w.rank() != 3 || r.rank() != 3) n.refuse("its operands have other axes");
-  const std::string direction = n.text("direction", "forward");
-  const size_t directions = direction == "bidirectional" ? 2 : 1;
-  const Dim hidden = r.dim(2), batch = x.dim(1);
-  n.ignore("hidden_size");  // the weights' shapes tell it
-  if (!x.dim(0).is_constant() || x.dim(0).value() > kMostSteps)
-    n.refuse(fmt::format("a sequence of {} steps: they are built one by one, up to {}",
-                         x.dim(0).to_string(), kMostSteps),
-             x.dim(0).is_constant() ? "" : "give that size a number at import");
-  if (direction != "forward" && direction != "reverse" && directions == 1)
-    n.refuse(fmt::format("the direction is {}", direction));
-  const int64_t steps = x.dim(0).value();
-  const std::vector<Activation> acts = activations(n, directions, kind.activations);
-  const auto of = [&](size_t i, size_t d) { return row(n[i], static_cast<int64_t>(d)); };
-  const Tensor zero = zeros_like(
-      broadcast_to(reshape(slice(reshape(r, {r.numel()}), 0, 0, 1), {1, 1}), {batch, hidden}));
-  const auto initial = [&](size_t i, size_t d) {
-    if (!n.has(i)) return zero;
-    const Tensor all = batch_first ? transpose(n[i], 0, 1) : n[i];
-    return row(all, static_cast<int64_t>(d));
-  };
-  std::vector<Tensors> outputs(directions);
-  Tensors last, last_cells;
-  for (size_t d = 0; d < directions; ++d) {
-    const Dim width = hidden * Dim(kind.gates);
-    Cell cell{.n = n, .hidden = hidden, .recurrent = of(2, d)};
-    cell.act = &acts[d * kind.activations.size()];
-    cell.clip = n.real("clip", 0.0);
-    cell.linear_before_reset = kind.gates == 3 && n.integer("linear_before_reset", 0) != 0;
-    cell.input_forget = has_cell && n.integer("input_forget", 0) != 0;
-    const Tensor biases = n.has(3) ? of(3, d) : Tensor();
-    cell.recurrent_bias =
-        biases.valid()
-            ? part(biases, 0, 1, width)
-            : broadcast_to(reshape(slice(reshape(zero, {zero.numel()}), 0, 0, 1), {1}), {width});
-    if (has_cell && n.has(7)) cell.peepholes = of(7, d);
-    // The products of the inputs of all steps at once.
-    Tensor inputs = dot_general(x, of(1, d),
-                                {.batch_left = {},
-                                 .batch_right = {},
-                                 .contract_left = {2},
-                                 .contract_right = {1},
-                                 .result = {}});
-    if (biases.valid()) inputs = inputs + part(biases, 0, 0, width);
-    State state{initial(5, d), has_cell ? initial(6, d) : Tensor()};
-    outputs[d].resize(static_cast<size_t>(steps));
-    const bool backward = direction == "reverse" || d == 1;
-    for (int64_t k = 0; k < steps; ++k) {
-      const int64_t t = backward ? steps - 1 - k : k;
-      State next = (cell.*kind.step)(row(inputs, t), state);
-      Tensor y = next.hidden;
-      if (n.has(4)) {  // each sequence has its own length, and steps after its end change nothing
-        const Tensor is_inside = reshape(n[4] > static_cast<int64_t>(t), {batch, 1});
-        y = where(is_inside, next.hidden, zero);
-        next.hidden = where(is_inside, next.hidden, state.hidden);
-        if (has_cell) next.cell = where(is_inside, next.cell, state.cell);
-      }
-      state = next;
-      outputs[d][static_cast<size_t>(t)] = y;
-    }
-    last.push_back(state.hidden);
-    if (has_cell) last_cells.push_back(state.cell);
-  }
-  Tensors by_step;
-  for (int64_t t = 0; t < steps; ++t) {
+  const Network net = network(n, kind, has_cell);
+  const std::vector<Activation> acts = activations(n, net.directions, kind.activations);
+  const Tensor& r = n[2];
+  const Tensor zero = zeros_like(broadcast_to(
+      reshape(slice(reshape(r, {r.numel()}), 0, 0, 1), {1, 1}), {net.batch, net.hidden}));
+  std::vector<Outputs> outputs;
+  for (size_t d = 0; d < net.directions; ++d)
+    outputs.push_back(
+        run_direction(n, net, kind, has_cell, d, &acts[d * kind.activations.size()], zero));
+  Tensors by_step, last, last_cells;
+  for (size_t t = 0; t < static_cast<size_t>(net.steps); ++t) {
     Tensors both;
-    for (const Tensors& list : outputs) both.push_back(list[static_cast<size_t>(t)]);
+    for (const Outputs& one : outputs) both.push_back(one.by_step[t]);
     by_step.push_back(stack(both));
+  }
+  for (const Outputs& one : outputs) {
+    last.push_back(one.last.hidden);
+    if (has_cell) last_cells.push_back(one.last.cell);
   }
   // y is [steps, directions, batch, hidden]. The batch may have to come first.
   const auto placed = [&](const Tensor& y, std::vector<int64_t> order) {
-    return batch_first ? permute(y, std::move(order)) : y;
+    return net.batch_first ? permute(y, std::move(order)) : y;
   };
-  if (by_step.empty()) n.refuse("a sequence of no steps");
   Tensors out = {placed(stack(by_step), {2, 0, 1, 3}), placed(stack(last), {1, 0, 2})};
   if (has_cell) out.push_back(placed(stack(last_cells), {1, 0, 2}));
   return out;

@@ -21,13 +21,50 @@ struct Geometry {
   Dims low, high;  // padding
 };
 
-std::vector<int64_t> list(const OnnxNode& n, std::string_view name, size_t count,
-                          int64_t otherwise) {
+// The most of a number that says how windows lie. Products of two are still far from overflow.
+constexpr int64_t kMostPlaces = int64_t{1} << 30;
+
+// A list with `count` numbers, each of which is at least `least`.
+std::vector<int64_t> list(const OnnxNode& n, std::string_view name, size_t count, int64_t otherwise,
+                          int64_t least) {
   auto out = n.integers(name, std::vector<int64_t>(count, otherwise));
   if (out.empty()) out.assign(count, otherwise);
   if (out.size() != count)
-    n.refuse(fmt::format("{} has {} numbers for {} spatial axes", name, out.size(), count));
+    n.refuse(fmt::format("{} has {} numbers, and this node needs {}", name, out.size(), count),
+             fmt::format("give {} one number for each spatial axis{}", name,
+                         name == "pads" ? " and each side of it" : ""));
+  if (std::ranges::any_of(out, [&](int64_t value) { return value < least || value > kMostPlaces; }))
+    n.refuse(fmt::format("{} is [{}]", name, fmt::join(out, ", ")),
+             fmt::format("give {} numbers from {} to {}", name, least, kMostPlaces));
   return out;
+}
+std::vector<int64_t> strides_of(const OnnxNode& n, size_t count) {
+  return list(n, "strides", count, 1, 1);
+}
+std::vector<int64_t> dilations_of(const OnnxNode& n, size_t count) {
+  return list(n, "dilations", count, 1, 1);
+}
+// The padding before each axis, and then behind each.
+std::vector<int64_t> pads_of(const OnnxNode& n, size_t count) {
+  return list(n, "pads", 2 * count, 0, 0);
+}
+
+std::string automatic_padding(const OnnxNode& n) {
+  const std::string automatic = n.text("auto_pad", "NOTSET");
+  constexpr std::string_view kKnown[] = {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"};
+  if (std::ranges::find(kKnown, automatic) == std::end(kKnown))
+    n.refuse(fmt::format("auto_pad is {}", automatic),
+             fmt::format("auto_pad is one of {}", fmt::join(kKnown, ", ")));
+  return automatic;
+}
+
+// A convolution cannot have both.
+void check_one_padding(const OnnxNode& n, const std::string& automatic,
+                       const std::vector<int64_t>& pads) {
+  if (automatic == "NOTSET" || std::ranges::all_of(pads, [](int64_t pad) { return pad == 0; }))
+    return;
+  n.refuse(fmt::format("auto_pad is {}, and pads is [{}]", automatic, fmt::join(pads, ", ")),
+           "remove one of the two attributes");
 }
 
 size_t spatial_axes(const OnnxNode& n, const Tensor& x) {
@@ -49,10 +86,10 @@ Geometry geometry(const OnnxNode& n, const Tensor& x, std::vector<int64_t> sizes
   Geometry g;
   if (sizes.size() != count) n.refuse("the sizes of the windows do not fit the spatial axes");
   g.sizes = std::move(sizes);
-  g.strides = list(n, "strides", count, 1);
-  g.dilations = list(n, "dilations", count, 1);
-  const std::string automatic = n.text("auto_pad", "NOTSET");
-  const auto pads = list(n, "pads", 2 * count, 0);
+  g.strides = strides_of(n, count);
+  g.dilations = dilations_of(n, count);
+  const std::string automatic = automatic_padding(n);
+  const auto pads = pads_of(n, count);
   g.low.assign(count, 0);
   g.high.assign(count, 0);
   for (size_t i = 0; i < count; ++i) {
@@ -65,8 +102,6 @@ Geometry geometry(const OnnxNode& n, const Tensor& x, std::vector<int64_t> sizes
       const Expr total =
           max((windows - Expr(1)) * g.strides[i] + Expr(span(g, i)) - extent, Expr(0));
       share(g, i, to_dim(total), automatic == "SAME_UPPER");
-    } else if (automatic != "VALID") {
-      n.refuse(fmt::format("auto_pad is {}", automatic));
     }
   }
   return g;
@@ -82,8 +117,11 @@ std::vector<int64_t> filter_sizes(const OnnxNode& n, const Tensor& filters) {
     if (!size) n.refuse("the extents of the filters are not known");
     sizes.push_back(*size);
   }
-  if (list(n, "kernel_shape", sizes.size(), 0) != sizes && n.has_attribute("kernel_shape"))
-    n.refuse("kernel_shape differs from the filters' shape");
+  if (n.has_attribute("kernel_shape") && n.integers("kernel_shape") != sizes)
+    n.refuse(fmt::format("kernel_shape is [{}], and the filters {} have windows of [{}]",
+                         fmt::join(n.integers("kernel_shape"), ", "), filters.to_string(),
+                         fmt::join(sizes, ", ")),
+             "remove kernel_shape, or give it the extents of the filters");
   return sizes;
 }
 
@@ -96,26 +134,44 @@ Tensor with_bias(OnnxNode& n, const Tensor& y, size_t bias) {
 
 Tensor conv_of(OnnxNode& n) { return with_bias(n, convolved(n, n[0], n[1]), 2); }
 
+// The padding of a transposed convolution whose result has a given extent along axis i. It may be
+// negative: the result then reaches beyond what x contributes to, by less than a stride.
+Dim padding_for(const OnnxNode& n, const Geometry& g, size_t i, const Dim& extent,
+                const Dim& result, int64_t more) {
+  const Dim total = (extent - Dim(1)) * Dim(g.strides[i]) + Dim(more + span(g, i)) - result;
+  if (total.is_constant() && total.value() <= -g.strides[i])
+    n.refuse(fmt::format("output_shape has {} along spatial axis {}, where {} elements with stride "
+                         "{} reach {} at most",
+                         result.to_string(), i, extent.to_string(), g.strides[i],
+                         (result + total).value() + g.strides[i] - 1),
+             "give output_shape a smaller number there, or strides a larger one");
+  return total;
+}
+
 Tensor transposed_conv(OnnxNode& n) {
   const Tensor &x = n[0], &filters = n[1];
   const size_t count = spatial_axes(n, x);
-  const std::string automatic = n.text("auto_pad", "NOTSET");
-  const auto pads = list(n, "pads", 2 * count, 0);
-  const auto shape = n.integers("output_shape", std::vector<int64_t>());
-  const auto more = list(n, "output_padding", count, 0);
+  const std::string automatic = automatic_padding(n);
+  const auto pads = pads_of(n, count);
+  std::vector<int64_t> shape = n.integers("output_shape", std::vector<int64_t>());
+  if (!shape.empty()) shape = list(n, "output_shape", count, 1, 1);
+  const auto more = list(n, "output_padding", count, 0, 0);
   Geometry g;
   g.sizes = filter_sizes(n, filters);
   if (g.sizes.size() != count) n.refuse("the filters do not fit the spatial axes");
-  g.strides = list(n, "strides", count, 1);
-  g.dilations = list(n, "dilations", count, 1);
+  g.strides = strides_of(n, count);
+  g.dilations = dilations_of(n, count);
   g.low.assign(count, 0);
   g.high.assign(count, 0);
-  if (automatic != "NOTSET" && automatic != "VALID" && !automatic.starts_with("SAME_"))
-    n.refuse(fmt::format("auto_pad is {}", automatic));
-  if (!shape.empty() && shape.size() != count)
-    n.refuse("output_shape does not fit the spatial axes");
+  check_one_padding(n, automatic, pads);
   const bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";
   for (size_t i = 0; i < count; ++i) {
+    if (more[i] >= std::max(g.strides[i], g.dilations[i]))
+      n.refuse(
+          fmt::format("output_padding is {} along spatial axis {}, with stride {} and dilation "
+                      "{}",
+                      more[i], i, g.strides[i], g.dilations[i]),
+          "output_padding must be less than the stride or the dilation");
     if (shape.empty() && !same) {
       if (automatic == "NOTSET") {
         g.low[i] = pads[i];
@@ -125,8 +181,7 @@ Tensor transposed_conv(OnnxNode& n) {
     }
     const Dim extent = x.dim(static_cast<int64_t>(i) + 2);
     const Dim result = shape.empty() ? extent * Dim(g.strides[i]) : Dim(shape[i]);
-    share(g, i, (extent - Dim(1)) * Dim(g.strides[i]) + Dim(more[i] + span(g, i)) - result,
-          automatic == "SAME_UPPER");
+    share(g, i, padding_for(n, g, i, extent, result, more[i]), automatic == "SAME_UPPER");
   }
   const Tensor y = conv_transpose(x, filters,
                                   {.strides = g.strides,
@@ -141,7 +196,20 @@ Tensor transposed_conv(OnnxNode& n) {
 
 // ---- Pooling ------------------------------------------------------------------------------------
 
-std::vector<int64_t> pool_sizes(const OnnxNode& n) { return n.integers("kernel_shape"); }
+// The windows of a pool. None of them may lie in the padding alone.
+Geometry pool_geometry(const OnnxNode& n, const Tensor& x) {
+  const size_t count = spatial_axes(n, x);
+  n.integers("kernel_shape");  // must be there
+  Geometry g = geometry(n, x, list(n, "kernel_shape", count, 1, 1));
+  if (automatic_padding(n) != "NOTSET") return g;
+  const auto pads = pads_of(n, count);
+  for (size_t i = 0; i < pads.size(); ++i)
+    if (pads[i] >= g.sizes[i % count])
+      n.refuse(fmt::format("pads is [{}], with windows of [{}]", fmt::join(pads, ", "),
+                           fmt::join(g.sizes, ", ")),
+               "padding must be less than the window");
+  return g;
+}
 
 PoolOptions pool_options(const OnnxNode& n, const Geometry& g) {
   return {.strides = g.strides,
@@ -153,7 +221,7 @@ PoolOptions pool_options(const OnnxNode& n, const Geometry& g) {
 }
 
 Tensor average_pool(OnnxNode& n) {
-  const Geometry g = geometry(n, n[0], pool_sizes(n));
+  const Geometry g = pool_geometry(n, n[0]);
   PoolOptions options = pool_options(n, g);
   options.count_include_pad = n.integer("count_include_pad", 0) != 0;
   return avg_pool(n[0], g.sizes, options);
@@ -182,7 +250,7 @@ Tensor places_of_greatest(OnnxNode& n, const Geometry& g) {
   if (n.integer("ceil_mode", 0) != 0) n.refuse("the indices of windows that reach beyond the end");
   const Tensor& x = n[0];
   Dims order = x.shape();
-  const bool by_columns = n.integer("storage_order", 0) != 0;
+  const bool by_columns = n.integer("storage_order", 0) == 1;
   Tensor place = arange(i64, x.numel());
   if (by_columns) {  // the first spatial axis is the fastest
     std::vector<int64_t> permutation(x.rank());
@@ -201,10 +269,13 @@ Tensor places_of_greatest(OnnxNode& n, const Geometry& g) {
 }
 
 Tensors max_pool_of(OnnxNode& n) {
-  const Geometry g = geometry(n, n[0], pool_sizes(n));
+  const Geometry g = pool_geometry(n, n[0]);
   const Tensor y = max_pool(n[0], g.sizes, pool_options(n, g));
+  const int64_t order = n.integer("storage_order", 0);
+  if (order != 0 && order != 1)
+    n.refuse(fmt::format("storage_order is {}", order),
+             "give storage_order 0, by rows, or 1, by columns");
   if (n.wants(1)) return {y, places_of_greatest(n, g)};
-  n.ignore("storage_order");
   return {y};
 }
 
@@ -212,7 +283,7 @@ Tensor lp_pool(OnnxNode& n) {
   const Tensor x = abs(widened(n[0]));
   const auto p = static_cast<double>(n.integer("p", 2));
   if (n.integer("ceil_mode", 0) != 0) n.refuse("windows that reach beyond the padding");
-  const Tensor taps = taps_of(x, geometry(n, x, pool_sizes(n)), 0.0);
+  const Tensor taps = taps_of(x, pool_geometry(n, x), 0.0);
   return cast(pow(sum(pow(taps, p), -1), 1 / p), n[0].dtype());
 }
 
@@ -220,6 +291,7 @@ Tensor lp_pool(OnnxNode& n) {
 
 Tensor convolved(const OnnxNode& n, const Tensor& x, const Tensor& filters) {
   const Geometry g = geometry(n, x, filter_sizes(n, filters));
+  check_one_padding(n, automatic_padding(n), pads_of(n, g.sizes.size()));
   return conv(x, filters,
               {.strides = g.strides,
                .dilations = g.dilations,
