@@ -9,26 +9,11 @@ namespace braze {
 
 namespace {
 
-int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
+int64_t combine(Expr::Kind kind, int64_t a, int64_t b) {
+  return with_operation(kind, [&](auto op) { return op(a, b); });
+}
 
 }  // namespace
-
-int64_t combine_indices(Expr::Kind kind, int64_t a, int64_t b) {
-  switch (kind) {
-    case Expr::Kind::Sum:
-      return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-    case Expr::Kind::Product:
-      return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-    case Expr::Kind::FloorDiv:
-      return b < 1 ? 0 : floor_divide(a, b);
-    case Expr::Kind::Mod:
-      return b < 1 ? 0 : a - floor_divide(a, b) * b;
-    case Expr::Kind::Min:
-      return std::min(a, b);
-    default:
-      return std::max(a, b);
-  }
-}
 
 std::vector<int64_t> element_positions(const ValueType& type, size_t axis) {
   const int64_t count = type.count() * type.lanes;
@@ -166,7 +151,7 @@ void IndexProgram::evaluate(const Node& node, const std::vector<int64_t>& symbol
   if (node.form == Form::Uniform) {
     node.scalar = nodes_[node.operands[0]].scalar;
     for (size_t k = 1; k < node.operands.size(); ++k)
-      node.scalar = combine_indices(node.kind, node.scalar, nodes_[node.operands[k]].scalar);
+      node.scalar = combine(node.kind, node.scalar, nodes_[node.operands[k]].scalar);
     return;
   }
   const Node& first = nodes_[node.operands[0]];
@@ -174,18 +159,17 @@ void IndexProgram::evaluate(const Node& node, const std::vector<int64_t>& symbol
     std::fill(node.table.begin(), node.table.end(), first.scalar);
   else
     node.table = first.table;
+  int64_t* const table = node.table.data();
   for (size_t k = 1; k < node.operands.size(); ++k) {
     const Node& next = nodes_[node.operands[k]];
-    const bool fixed = next.form == Form::Uniform;
-    if (node.kind == Expr::Kind::Sum) {  // the most frequent kind
-      for (size_t i = 0; i < count_; ++i)
-        node.table[i] =
-            combine_indices(Expr::Kind::Sum, node.table[i], fixed ? next.scalar : next.table[i]);
-    } else {
-      for (size_t i = 0; i < count_; ++i)
-        node.table[i] =
-            combine_indices(node.kind, node.table[i], fixed ? next.scalar : next.table[i]);
-    }
+    if (next.form == Form::Uniform)
+      with_operation_by(node.kind, next.scalar, [&](auto op) {
+        for (size_t i = 0; i < count_; ++i) table[i] = op(table[i]);
+      });
+    else
+      with_operation(node.kind, [&](auto op) {
+        for (size_t i = 0; i < count_; ++i) table[i] = op(table[i], next.table.data()[i]);
+      });
   }
 }
 

@@ -1,6 +1,8 @@
 // index_program.h — compiles index expressions, so that they can be evaluated for whole arrays.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -23,8 +25,37 @@ struct IndexContext {
 /// empty if each element reads the element with its own number.
 std::vector<uint32_t> broadcast_map(const ValueType& from, const ValueType& to);
 
-/// The result of an Expr's operation on a and b. It wraps, and a divisor below 1 gives 0.
-int64_t combine_indices(Expr::Kind kind, int64_t a, int64_t b);
+/// Calls `use` with a function of two numbers that is an Expr's operation. It wraps, and a divisor
+/// below 1 gives 0. Which operation it is, is decided once for a whole loop over numbers.
+template <class Use>
+auto with_operation(Expr::Kind kind, const Use& use) {
+  const auto wrap = [](uint64_t x) { return static_cast<int64_t>(x); };
+  const auto divide = [](int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); };
+  switch (kind) {
+    case Expr::Kind::Sum:
+      return use([=](int64_t a, int64_t b) { return wrap(uint64_t(a) + uint64_t(b)); });
+    case Expr::Kind::Product:
+      return use([=](int64_t a, int64_t b) { return wrap(uint64_t(a) * uint64_t(b)); });
+    case Expr::Kind::FloorDiv:
+      return use([=](int64_t a, int64_t b) { return b < 1 ? 0 : divide(a, b); });
+    case Expr::Kind::Mod:
+      return use([=](int64_t a, int64_t b) { return b < 1 ? 0 : a - divide(a, b) * b; });
+    case Expr::Kind::Min:
+      return use([](int64_t a, int64_t b) { return std::min(a, b); });
+    default:
+      return use([](int64_t a, int64_t b) { return std::max(a, b); });
+  }
+}
+/// The same for functions of one number, where the second operand is `b`. Divisors are mostly
+/// powers of two, and a division takes much longer than a shift.
+template <class Use>
+void with_operation_by(Expr::Kind kind, int64_t b, const Use& use) {
+  if (kind == Expr::Kind::FloorDiv && b > 0 && std::has_single_bit(uint64_t(b)))
+    return use([shift = std::countr_zero(uint64_t(b))](int64_t a) { return a >> shift; });
+  if (kind == Expr::Kind::Mod && b > 0 && std::has_single_bit(uint64_t(b)))
+    return use([mask = b - 1](int64_t a) { return a & mask; });
+  with_operation(kind, [&](auto op) { use([=](int64_t a) { return op(a, b); }); });
+}
 /// Whether a name is a position symbol: "<letter><axis>", or "lane" if the letter is 'e'.
 bool is_position_symbol(const std::string& name, char letter);
 /// The position along `axis` of every element of `type`. The axis after the last one is the lane.

@@ -182,7 +182,7 @@ Uncertain as_tf32(const Uncertain& x) {
 /// One operand of a contraction, as lines of elements that are multiplied.
 struct DotSide {
   std::vector<Uncertain> elements;
-  std::vector<double> radius;
+  std::vector<double> value, radius;
   std::vector<int> lowest;             // lowest_bit of each value
   std::vector<uint8_t> finite, known;  // of each line
 
@@ -190,6 +190,7 @@ struct DotSide {
       : elements(pack(x.elements, order)) {
     for (Uncertain& e : elements) {
       if (tf32) e = as_tf32(e);
+      value.push_back(e.value);
       radius.push_back(e.radius());
       lowest.push_back(lowest_bit(e.value));
     }
@@ -207,15 +208,19 @@ struct DotSide {
 
 UncertainSum finite_dot(const DotSide& x, size_t first_x, const DotSide& y, size_t first_y,
                         size_t depth, bool known) {
+  const double* const a = x.value.data() + first_x;
+  const double* const b = y.value.data() + first_y;
+  const double* const radius_a = x.radius.data() + first_x;
+  const double* const radius_b = y.radius.data() + first_y;
+  const int* const lowest_a = x.lowest.data() + first_x;
+  const int* const lowest_b = y.lowest.data() + first_y;
   UncertainSum sum;
   int quantum = std::numeric_limits<int>::max();
   for (size_t k = 0; k < depth; ++k) {
-    const size_t i = first_x + k, j = first_y + k;
-    const double a = x.elements[i].value, b = y.elements[j].value;
     const double deviation =
-        std::abs(a) * y.radius[j] + std::abs(b) * x.radius[i] + x.radius[i] * y.radius[j];
-    sum.add_product(a, b, deviation);
-    if (a != 0 && b != 0) quantum = std::min(quantum, x.lowest[i] + y.lowest[j]);
+        std::abs(a[k]) * radius_b[k] + std::abs(b[k]) * radius_a[k] + radius_a[k] * radius_b[k];
+    sum.add_product(a[k], b[k], deviation);
+    if (a[k] != 0 && b[k] != 0) quantum = std::min(quantum, lowest_a[k] + lowest_b[k]);
   }
   sum.set_quantum(quantum);
   if (!known) sum.set_inexact();

@@ -27,8 +27,6 @@ struct Format {
 
 Format format(DType dtype) { return {info(dtype).fraction + 1, least_exponent(dtype)}; }
 
-double smallest_subnormal(DType dtype) { return ulp(dtype, 0); }
-
 uint64_t as_bits(double x) { return std::bit_cast<uint64_t>(x); }
 
 // The functions of <cmath> for exponents take a large part of the time of a reference: each element
@@ -51,6 +49,15 @@ double power_of_two(int n) {
 bool compares(ElementwiseOp op) {
   return info(op).arity == 2 && info(op).result == ResultRule::Boolean;
 }
+
+double ulp_in(const Format& f, double x) {
+  if (std::isinf(x)) return kInfinity;
+  const int exponent =
+      std::isnan(x) ? f.min_exponent : std::max(binary_exponent(x), f.min_exponent);
+  return power_of_two(exponent - f.precision + 1);
+}
+
+double smallest_subnormal(DType dtype) { return ulp(dtype, 0); }
 
 /// Whether the row rounds its exact result, so that implementations may differ where they have
 /// leeway. Integers and bools are never rounded.
@@ -90,13 +97,7 @@ double gamma(int64_t n, double unit) {
 
 }  // namespace
 
-double ulp(DType dtype, double x) {
-  const Format f = format(dtype);
-  if (std::isinf(x)) return kInfinity;
-  const int exponent =
-      std::isnan(x) ? f.min_exponent : std::max(binary_exponent(x), f.min_exponent);
-  return power_of_two(exponent - f.precision + 1);
-}
+double ulp(DType dtype, double x) { return ulp_in(format(dtype), x); }
 
 int lowest_bit(double x) {
   if (x == 0 || !std::isfinite(x)) return std::numeric_limits<int>::max();
@@ -125,13 +126,15 @@ double Uncertain::radius() const { return known ? 0 : std::max(high - value, val
 Uncertain rounded(const Uncertain& x, DType dtype, RoundingError error, bool relaxed) {
   // If a factor is rounded before or after a scaling, it lies elsewhere between two powers of two,
   // where an ulp can be a relative error that is up to twice as large.
-  const auto unit = [&](DType type, double at) {
-    return relaxed ? std::max(ulp(type, 0), std::abs(at) * power_of_two(1 - format(type).precision))
-                   : ulp(type, at);
+  const auto unit = [relaxed](const Format& f, double at) {
+    return relaxed ? std::max(ulp_in(f, 0), std::abs(at) * power_of_two(1 - f.precision))
+                   : ulp_in(f, at);
   };
+  const Format own = format(dtype), f32 = format(DType::F32), f64 = format(DType::F64);
   const auto slack = [&](double at) {
-    return error.ulps * unit(dtype, at) + error.f32_ulps * unit(DType::F32, at) +
-           kReferenceUlps * ulp(DType::F64, at);
+    double out = error.ulps * unit(own, at) + kReferenceUlps * ulp_in(f64, at);
+    if (error.f32_ulps > 0) out += error.f32_ulps * unit(f32, at);
+    return out;
   };
   // If rounding crosses a power of two, the ulp beyond the power counts.
   const auto reach = [&](double at) { return slack(std::abs(at) + slack(at)); };
@@ -377,18 +380,6 @@ void UncertainSum::add(const Uncertain& x) {
     may_be_negative_ |= x.low < 0;
     quantum_ = std::min(quantum_, lowest_bit(x.value));
   }
-}
-
-void UncertainSum::add_product(double x, double y, double deviation) {
-  ++count_;
-  has_products_ = true;
-  const bool is_zero = (x == 0 || y == 0) && deviation == 0;
-  nonzero_products_ += !is_zero;
-  may_be_negative_ = true;
-  value_.add_product(x, y);
-  below_ += deviation;
-  above_ += deviation;
-  magnitude_ += std::abs(x * y) + deviation;
 }
 
 /// Whether every partial sum, in any order, is a number of `dtype`: all of them are multiples of

@@ -6,6 +6,7 @@
 // holds for the operands, including rounding.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -98,7 +99,17 @@ class UncertainSum {
  public:
   void add(const Uncertain& x);
   /// Adds a product of finite numbers, whose error is at most `deviation`.
-  void add_product(double x, double y, double deviation);
+  void add_product(double x, double y, double deviation) {
+    ++count_;
+    has_products_ = true;
+    const bool is_zero = (x == 0 || y == 0) && deviation == 0;
+    nonzero_products_ += !is_zero;
+    may_be_negative_ = true;
+    value_.add_product(x, y);
+    below_ += deviation;
+    above_ += deviation;
+    magnitude_ += std::abs(x * y) + deviation;
+  }
   /// Says that all terms are known, and are multiples of 2^`exponent`.
   void set_quantum(int exponent) { quantum_ = exponent; }
   void set_inexact() { all_known_ = false; }

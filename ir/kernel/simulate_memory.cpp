@@ -12,9 +12,20 @@ namespace braze {
 namespace {
 
 uint64_t load_bits(const std::byte* from, DType dtype) {
-  uint64_t bits = 0;
-  std::memcpy(&bits, from, size_of(dtype));
-  return dtype == DType::Bool ? bits != 0 : bits;
+  const auto load = [&](auto bits) -> uint64_t {
+    std::memcpy(&bits, from, sizeof bits);
+    return bits;
+  };
+  switch (size_of(dtype)) {
+    case 1:
+      return dtype == DType::Bool ? load(uint8_t{}) != 0 : load(uint8_t{});
+    case 2:
+      return load(uint16_t{});
+    case 4:
+      return load(uint32_t{});
+    default:
+      return load(uint64_t{});
+  }
 }
 
 }  // namespace

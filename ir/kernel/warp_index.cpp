@@ -90,43 +90,50 @@ void WarpIndex::evaluate_pair(const Node& node) const {
   const auto thread_step = [](const Node& n) { return n.form & kByThread ? size_t{1} : 0; };
   const size_t elements = node.form & kByElement ? count_ : 1,
                threads = node.form & kByThread ? kWarpLanes : 1;
-  const auto run = [&](auto op) {
-    int64_t* out = node.data.data();
-    for (size_t e = 0; e < elements; ++e) {
-      const int64_t* x = a.data.data() + e * element_step(a);
-      const int64_t* y = b.data.data() + e * element_step(b);
-      for (size_t t = 0; t < threads; ++t)
-        *out++ = op(x[t * thread_step(a)], y[t * thread_step(b)]);
-    }
-  };
-  switch (node.kind) {
-    case Expr::Kind::Sum:
-      return run([](int64_t x, int64_t y) { return combine_indices(Expr::Kind::Sum, x, y); });
-    case Expr::Kind::Product:
-      return run([](int64_t x, int64_t y) { return combine_indices(Expr::Kind::Product, x, y); });
-    default:
-      return run([kind = node.kind](int64_t x, int64_t y) { return combine_indices(kind, x, y); });
+  const size_t x_step = thread_step(a), y_step = thread_step(b);
+  int64_t* out = node.data.data();
+  for (size_t e = 0; e < elements; ++e, out += threads) {
+    const int64_t* const x = a.data.data() + e * element_step(a);
+    const int64_t* const y = b.data.data() + e * element_step(b);
+    if (y_step == 0)
+      with_operation_by(node.kind, *y, [&](auto op) {
+        for (size_t t = 0; t < threads; ++t) out[t] = op(x[t * x_step]);
+      });
+    else
+      with_operation(node.kind, [&](auto op) {
+        for (size_t t = 0; t < threads; ++t) out[t] = op(x[t * x_step], y[t]);
+      });
   }
 }
 
 void WarpIndex::evaluate(const Node& node, const WarpScope& scope) const {
-  if (node.kind != Expr::Kind::Symbol) return evaluate_pair(node);
+  if (node.kind != Expr::Kind::Symbol) {
+    node.changed = nodes_[node.a].changed || nodes_[node.b].changed || !evaluated_;
+    if (node.changed) evaluate_pair(node);
+    return;
+  }
+  node.changed = false;
+  const auto set = [&](int64_t& to, int64_t from) {
+    node.changed |= to != from;
+    to = from;
+  };
   if (!node.value) {
     const Lanes& lanes = (*scope.symbols)[node.symbol.slot];
-    std::copy_n(lanes.begin(), node.data.size(), node.data.begin());
+    for (size_t t = 0; t < node.data.size(); ++t) set(node.data[t], lanes[t]);
     return;
   }
   const WarpValue& bits = (*scope.values)[node.value.index];
   for (size_t e = 0; e < count_; ++e) {
     const uint64_t* from = bits.data() + (node.map.empty() ? e : node.map[e]) * kWarpLanes;
     for (size_t t = 0; t < kWarpLanes; ++t)
-      node.data[e * kWarpLanes + t] = bits_to_int(node.dtype, from[t]);
+      set(node.data[e * kWarpLanes + t], bits_to_int(node.dtype, from[t]));
   }
 }
 
 void WarpIndex::evaluate_all(const WarpScope& scope) const {
   for (const Node& node : nodes_)
     if (!node.fixed) evaluate(node, scope);
+  evaluated_ = true;
 }
 
 int64_t WarpIndex::scalar(const WarpScope& scope) const {

@@ -60,6 +60,7 @@ class WarpIndex {
     DType dtype = DType::I64;
     std::vector<uint32_t> map;  // of the value's elements
     mutable std::vector<int64_t> data;
+    mutable bool changed = false;  // by the latest evaluation
   };
   size_t add(const Expr& e, const ValueType& type, const Names& names);
   size_t add_symbol(const std::string& name, const ValueType& type, const Names& names);
@@ -72,6 +73,7 @@ class WarpIndex {
   size_t count_ = 1;
   std::vector<Node> nodes_;  // operands before their users
   mutable std::vector<int64_t> spread_;
+  mutable bool evaluated_ = false;  // before, so that what has not changed is there
 };
 
 }  // namespace braze

@@ -113,6 +113,7 @@ void expect_cascades(const Device& device) {
     const std::vector<HostTensor> got = testing::run(program, device, inputs);
     const CheckResult result = testing::check(graph, inputs, got);
     EXPECT_TRUE(result.ok) << result.summary();
+    if (device.target().simulated) continue;  // the simulator always takes one order
     const std::vector<HostTensor> again = testing::run(program, device, inputs);
     for (size_t i = 0; i < got.size(); ++i)
       EXPECT_EQ(std::memcmp(got[i].data(), again[i].data(), got[i].size_bytes()), 0)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -58,27 +59,35 @@ inline std::vector<HostTensor> run(const std::shared_ptr<const Program>& program
   return outputs;
 }
 
-/// Judges `got`, what `graph` gave for `inputs`. What was expected the last time is kept, because
-/// tests run the same graph with the same inputs on several devices and with several schedules.
+/// Judges `got`, what `graph` gave for `inputs`. What was expected the last few times is kept,
+/// because tests run the same graph with the same inputs on several devices and with several
+/// schedules.
 inline CheckResult check(const Graph& graph, std::span<const HostTensor> inputs,
                          std::span<const HostTensor> got,
                          Precision precision = Precision::Standard) {
-  struct Last {
+  struct Judged {
     std::string text;
     std::vector<HostTensor> inputs;
     Precision precision;
     ExpectedOutputs expected;
   };
-  thread_local std::optional<Last> last;
+  constexpr size_t kMostKept = 16;
+  thread_local std::list<Judged> kept;  // the latest first
   const std::string text = to_text(graph);
-  if (!last || last->text != text || last->precision != precision ||
-      !std::ranges::equal(last->inputs, inputs, [](const HostTensor& a, const HostTensor& b) {
-        return identical(a, b);
-      })) {
+  const auto found = std::ranges::find_if(kept, [&](const Judged& judged) {
+    return judged.text == text && judged.precision == precision &&
+           std::ranges::equal(judged.inputs, inputs, [](const HostTensor& a, const HostTensor& b) {
+             return identical(a, b);
+           });
+  });
+  if (found != kept.end()) {
+    kept.splice(kept.begin(), kept, found);
+  } else {
     const std::vector<HostTensor> copy(inputs.begin(), inputs.end());
-    last.emplace(text, copy, precision, ExpectedOutputs(graph, copy, precision));
+    kept.push_front({text, copy, precision, ExpectedOutputs(graph, copy, precision)});
+    if (kept.size() > kMostKept) kept.pop_back();
   }
-  return last->expected.check(got);
+  return kept.front().expected.check(got);
 }
 
 /// Compiles and runs `graph` and compares with the interpreter by the rules of the check; the
