@@ -546,7 +546,7 @@ struct Inference {
         reject_size(format("has the extent {}, which may be negative", extent.to_string()));
       if (__builtin_mul_overflow(elements, std::max<int64_t>(range.max, 1), &elements) ||
           elements > kMaxElements)
-        reject_size("may have more elements than a tensor can have");
+        reject_size(format("may have more elements than a tensor can have, {}", kMaxElements));
     }
   }
 };

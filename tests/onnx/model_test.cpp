@@ -386,6 +386,8 @@ TEST_F(ModelTest, ANameThatIsThereTwiceIsAnError) {
   };
   const std::string inputs = why(input("x", 1, {"3"}) + node("Neg", {"x"}, "y") + output("y"));
   EXPECT_CONTAINS(inputs, "there are two inputs \"x\"");
+  const std::string outputs = why(node("Neg", {"x"}, "y") + output("y") + output("y"));
+  EXPECT_CONTAINS(outputs, "there are two outputs \"y\"");
   const std::string results = why(node("Neg", {"x"}, "y") + node("Exp", {"x"}, "y") + output("y"));
   EXPECT_CONTAINS(results, "\"y\" is there twice: \"the Exp\" (Exp, opset 17) computes it again");
   const std::string weights =

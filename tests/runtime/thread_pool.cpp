@@ -1,13 +1,22 @@
 #include "runtime/devices/cpu/thread_pool.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
+
+#include "tests/runtime/programs.h"
 
 namespace braze {
 namespace {
+
+using test::error_of;
+using testing::AllOf;
+using testing::HasSubstr;
 
 TEST(ThreadPool, EveryIndexOnce) {
   for (const int threads : {1, 2, 3, 8}) {
@@ -67,6 +76,53 @@ TEST(ThreadPool, ErrorsReachTheLeader) {
     pool.run(100, true, [&](int64_t begin, int64_t end, int) { count += end - begin; });
     EXPECT_EQ(count, 100);
   }
+}
+
+// The host program's loop gives parts to a thread and throws while one runs and another has not
+// begun.
+TEST(ThreadPool, AnExceptionOfTheHostWaitsForTheTasksThatHaveBegun) {
+  ThreadPool pool;
+  pool.set_threads(3);
+  std::thread thread;
+  std::atomic<bool> begun{false}, thrown{false}, is_late_over{false};
+  bool throws = true;
+  pool.set_host([&](int count, const ParallelTask& task) {
+    if (!throws) {
+      for (int i = 0; i < count; ++i) task(i);
+      return;
+    }
+    thread = std::thread([&] {
+      task(1);
+      while (!thrown) std::this_thread::yield();
+      task(2);
+      is_late_over = true;
+    });
+    while (!begun) std::this_thread::yield();
+    throw std::runtime_error("the pool is closed");
+  });
+  std::atomic<int> running{0};
+  std::atomic<int64_t> done{0};
+  const auto body = [&](int64_t begin, int64_t end, int) {
+    ++running;
+    begun = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    done += end - begin;
+    --running;
+    throw std::runtime_error("planted");
+  };
+  EXPECT_THAT(error_of([&] { pool.run(100, true, body); }),
+              AllOf(HasSubstr("host program threw"), HasSubstr("the pool is closed")));
+  EXPECT_EQ(running, 0) << "the region is over";
+  const int64_t before = done;
+  thrown = true;
+  thread.join();
+  EXPECT_TRUE(is_late_over);
+  EXPECT_EQ(done, before) << "a task that begins later does nothing";
+
+  throws = false;
+  std::atomic<int64_t> count{0};
+  pool.run(100, true, [&](int64_t begin, int64_t end, int) { count += end - begin; });
+  EXPECT_EQ(count, 100) << "the error of the task is not one of the next region";
 }
 
 TEST(ThreadPool, SizeMayChange) {

@@ -497,7 +497,12 @@ class Importer final : public Surroundings {
   // The graph with only those nodes and weights that the results need.
   Imported finish(Scope& scope) {
     std::vector<GraphOutput> outputs;
+    std::set<std::string_view> names;
     for (const ValueInfo& info : model_.graph.outputs) {
+      if (!names.insert(info.name).second)
+        fail(codes::kOnnxInput,
+             fmt::format("{}: there are two outputs {}", file(), quote(info.name)),
+             {.location = {}, .node = {}, .fix = "remove one of them, or rename it by Identity"});
       const Value* value = find(scope, info.name);
       if (!value || !value->tensor.valid())
         fail(kOnnxFile,

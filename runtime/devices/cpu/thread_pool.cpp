@@ -36,8 +36,15 @@ constexpr auto kSpin = std::chrono::microseconds(50);
 // may have lost its core.
 constexpr int kPatience = 256;
 
-[[noreturn]] void fail_host_loop(std::string_view thrown) {
-  fail(codes::kHostLoop, fmt::format("parallel_for of the host program threw: {}", thrown),
+[[noreturn]] void fail_host_loop(const std::exception_ptr& thrown) {
+  std::string text = "something that is not a std::exception";
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    text = error.what();
+  } catch (...) {
+  }
+  fail(codes::kHostLoop, fmt::format("parallel_for of the host program threw: {}", text),
        {.fix = "let parallel_for call all parts, in the calling thread if it has no other"});
 }
 
@@ -98,6 +105,68 @@ void ThreadPool::run_region(int64_t count, bool wake, Function function, const v
     opened_.notify_all();
   }
   work(0);
+  close_region();
+  if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void ThreadPool::set_host(ParallelFor host) {
+  host_ = std::move(host);
+  host_task_ = [this](int worker) { take_part(worker); };
+}
+
+/// Runs the work on the threads of the host program. Its loop may return, or throw, while threads
+/// still run parts, which use memory of this region. So the region ends when they have left it.
+void ThreadPool::run_on_host() {
+  begun_ = std::vector<std::atomic<bool>>(static_cast<size_t>(threads_));
+  is_wrong_ = false;
+  state_.store(kOpen, std::memory_order_release);
+  std::exception_ptr thrown;
+  try {
+    host_(threads_, host_task_);
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  close_region();
+  if (!thrown) work(0);  // the pieces that the host program has left, if any
+  const std::exception_ptr error = std::exchange(error_, nullptr);
+  failed_ = false;
+  if (thrown) fail_host_loop(thrown);
+  if (error) std::rethrow_exception(error);
+  if (!is_wrong_) return;
+  const int wrong = wrong_;
+  fail(codes::kHostLoop,
+       fmt::format("parallel_for of the host program called its task with the index {}, {}", wrong,
+                   wrong >= 0 && wrong < threads_ ? "which it had called before"
+                                                  : fmt::format("of {} parts", threads_)),
+       {.location = {},
+        .node = "",
+        .fix = fmt::format("call it once for each index from 0 to {}", threads_ - 1)});
+}
+
+/// A call of the host program. Calls with the same index would use the same memory, so an index
+/// that is given twice is an error.
+void ThreadPool::take_part(int worker) noexcept {
+  if (!enter()) return;
+  if (worker >= 0 && worker < threads_ && !begun_[static_cast<size_t>(worker)].exchange(true)) {
+    work(worker);
+  } else {
+    wrong_ = worker;
+    is_wrong_ = true;
+  }
+  leave();
+}
+
+/// Whether the region is open. If so, it stays until this thread leaves.
+bool ThreadPool::enter() {
+  uint32_t state = state_.load(std::memory_order_relaxed);
+  while (state & kOpen)
+    if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acquire,
+                                     std::memory_order_relaxed))
+      return true;
+  return false;
+}
+
+void ThreadPool::close_region() {
   state_.fetch_and(~kOpen, std::memory_order_acq_rel);
   for (int turn = 0; state_.load(std::memory_order_acquire) != 0; ++turn) {
     if (turn < kPatience) {
@@ -106,38 +175,6 @@ void ThreadPool::run_region(int64_t count, bool wake, Function function, const v
       std::this_thread::yield();
     }
   }
-  if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
-}
-
-/// Runs the work on the threads of the host program. Calls with the same index would use the same
-/// memory, so an index that is given twice is an error.
-void ThreadPool::run_on_host() {
-  std::vector<std::atomic<bool>> begun(static_cast<size_t>(threads_));
-  std::atomic<int> wrong{-1};
-  std::atomic<bool> is_wrong{false};
-  try {
-    host_(threads_, [&](int worker) {
-      if (worker >= 0 && worker < threads_ && !begun[static_cast<size_t>(worker)].exchange(true))
-        return work(worker);
-      wrong = worker;
-      is_wrong = true;
-    });
-  } catch (const std::exception& error) {
-    fail_host_loop(error.what());
-  } catch (...) {
-    fail_host_loop("something that is not a std::exception");
-  }
-  work(0);  // the pieces that the host program has left, if any
-  if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
-  if (!is_wrong) return;
-  fail(codes::kHostLoop,
-       fmt::format("parallel_for of the host program called its task with the index {}, {}",
-                   wrong.load(),
-                   wrong >= 0 && wrong < threads_ ? "which it had called before"
-                                                  : fmt::format("of {} parts", threads_)),
-       {.location = {},
-        .node = "",
-        .fix = fmt::format("call it once for each index from 0 to {}", threads_ - 1)});
 }
 
 void ThreadPool::work(int worker) noexcept {
@@ -179,16 +216,9 @@ void ThreadPool::serve(int worker) {
   for (;;) {
     seen = await_region(seen);
     if (stop_) return;
-    // Enters unless the region is closed already.
-    uint32_t state = state_.load(std::memory_order_relaxed);
-    while (state & kOpen) {
-      if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acquire,
-                                       std::memory_order_relaxed)) {
-        work(worker);
-        state_.fetch_sub(1, std::memory_order_release);
-        break;
-      }
-    }
+    if (!enter()) continue;
+    work(worker);
+    leave();
   }
 }
 

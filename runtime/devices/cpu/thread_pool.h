@@ -28,7 +28,7 @@ class ThreadPool {
   // Only one thread at a time may call the following functions.
 
   /// Makes the threads of the host program do the work, in place of the pool's own.
-  void set_host(ParallelFor host) { host_ = std::move(host); }
+  void set_host(ParallelFor host);
 
   /// Sets the number of threads of a region, including the leading thread. Workers start at the
   /// first region. If the system refuses threads, fewer take part.
@@ -55,6 +55,10 @@ class ThreadPool {
 
   void run_region(int64_t count, bool wake, Function function, const void* context);
   void run_on_host();
+  void take_part(int worker) noexcept;
+  bool enter();
+  void leave() { state_.fetch_sub(1, std::memory_order_release); }
+  void close_region();
   void work(int worker) noexcept;
   void serve(int worker);
   uint32_t await_region(uint32_t seen);
@@ -62,6 +66,12 @@ class ThreadPool {
   void stop();
 
   ParallelFor host_;
+  /// What `host_` is given. It outlives the region, so that a thread of the host program that calls
+  /// it too late finds the region closed.
+  ParallelTask host_task_;
+  std::vector<std::atomic<bool>> begun_;  // by index: whether the host program has called it
+  std::atomic<bool> is_wrong_{false};     // whether it called `wrong_`, which it must not
+  std::atomic<int> wrong_{0};
   int threads_ = 1;
   std::vector<std::thread> workers_;
 
