@@ -96,14 +96,15 @@ function(braze_test_without_cache)
 endfunction()
 
 # Suites of a few seconds run before long ones, so that most mistakes show at once: CTest begins with
-# the greatest COST, which is the time that a suite took before where no other is given.
+# the greatest COST, which is the time that a suite took before where no other is given. Long ones say
+# theirs, so that none of them is left for the end of a first run.
 set(BRAZE_QUICK_COST 1000000)
 
-# braze_test(NAME SOURCES ... [LIBS ...] [SHARDS n] [LONG]) makes the executable test-NAME and
+# braze_test(NAME SOURCES ... [LIBS ...] [SHARDS n] [LONG seconds]) makes the executable test-NAME and
 # registers it with CTest, labelled with its folder below tests/. SHARDS splits a suite into n
-# entries; those of a LONG one run after the quick ones.
+# entries; those of a LONG one run after the quick ones, the longest first.
 function(braze_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "LONG" "SHARDS" "SOURCES;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SHARDS;LONG" "SOURCES;LIBS")
   if(NOT arg_SOURCES)
     return()
   endif()
@@ -121,8 +122,9 @@ function(braze_test name)
     braze_test_entry(${entry} test-${name}
       ENVIRONMENT GTEST_TOTAL_SHARDS=${arg_SHARDS} GTEST_SHARD_INDEX=${index})
     if(NOT arg_LONG)
-      set_tests_properties(${entry} PROPERTIES COST ${BRAZE_QUICK_COST})
+      set(arg_LONG ${BRAZE_QUICK_COST})
     endif()
+    set_tests_properties(${entry} PROPERTIES COST ${arg_LONG})
   endforeach()
 endfunction()
 
