@@ -20,9 +20,12 @@
 //   };
 #pragma once
 
+#include <charconv>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -148,6 +151,46 @@ class Inliner {
     }
   };
 
+  // What the symbols of a loop form stand for: "d<i>" for a coordinate of the result, "r<i>" for
+  // one of the reduced axes, and others that are added. Most expressions are a constant or one of
+  // these symbols, so the map by names is made only for one that is neither.
+  class Bindings {
+   public:
+    Bindings(const std::vector<Expr>& at, const std::vector<Expr>& reduction)
+        : at_(at), reduction_(reduction) {}
+
+    void add(const std::string& symbol, Expr value) { added_.emplace(symbol, std::move(value)); }
+
+    Expr of(const Expr& e) {
+      if (e.kind() == Expr::Kind::Constant) return e;
+      if (e.kind() == Expr::Kind::Symbol) {
+        const std::string& name = e.symbol_name();
+        if (const Expr* bound = coordinate(name)) return *bound;
+        if (const auto found = added_.find(name); found != added_.end()) return found->second;
+      }
+      std::unordered_map<std::string, Expr> all = added_;
+      for (size_t i = 0; i < at_.size(); ++i) all.emplace("d" + std::to_string(i), at_[i]);
+      for (size_t i = 0; i < reduction_.size(); ++i)
+        all.emplace("r" + std::to_string(i), reduction_[i]);
+      return e.substitute(all);
+    }
+
+   private:
+    const Expr* coordinate(std::string_view symbol) const {
+      if (!symbol.starts_with('d') && !symbol.starts_with('r')) return nullptr;
+      const std::vector<Expr>& list = symbol[0] == 'd' ? at_ : reduction_;
+      const char* const end = symbol.data() + symbol.size();
+      size_t number = 0;
+      const auto [rest, error] = std::from_chars(symbol.data() + 1, end, number);
+      const bool is_number = error == std::errc() && rest == end &&
+                             (symbol[1] != '0' || symbol.size() == 2);  // no other name for it
+      return is_number && number < list.size() ? &list[number] : nullptr;
+    }
+
+    const std::vector<Expr>&at_, &reduction_;
+    std::unordered_map<std::string, Expr> added_;
+  };
+
   Value body(NodeId node, const LoopForm& form, const std::vector<Expr>& at,
              const std::vector<Expr>& reduction, const Conditions& conditions) {
     return steps(node, form, at, reduction, conditions).back();
@@ -156,11 +199,8 @@ class Inliner {
   // The values of all steps of the body.
   std::vector<Value> steps(NodeId node, const LoopForm& form, const std::vector<Expr>& at,
                            const std::vector<Expr>& reduction, const Conditions& conditions) {
-    std::unordered_map<std::string, Expr> bindings;
-    for (size_t i = 0; i < at.size(); ++i) bindings.emplace("d" + std::to_string(i), at[i]);
-    for (size_t i = 0; i < reduction.size(); ++i)
-      bindings.emplace("r" + std::to_string(i), reduction[i]);
-    const auto bind = [&](const Expr& e) { return e.substitute(bindings); };
+    Bindings bindings(at, reduction);
+    const auto bind = [&](const Expr& e) { return bindings.of(e); };
     const auto bind_all = [&](const Conditions& list) {
       Conditions out;
       for (const RangeCondition& c : list)
@@ -212,10 +252,10 @@ class Inliner {
 
   // A coordinate "v<k>" is the value of step k, which is loaded at run time.
   void bind_loaded_index(const Expr& coordinate, const std::vector<Value>& values,
-                         const Expr& extent, std::unordered_map<std::string, Expr>& bindings) {
+                         const Expr& extent, Bindings& bindings) {
     if (coordinate.kind() != Expr::Kind::Symbol || coordinate.symbol_name()[0] != 'v') return;
     const size_t step = std::stoul(coordinate.symbol_name().substr(1));
-    bindings.emplace(coordinate.symbol_name(), sink_.as_index(values[step], extent));
+    bindings.add(coordinate.symbol_name(), sink_.as_index(values[step], extent));
   }
 
   const LoopForms& forms_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 #include "compiler/fusion/reasons.h"
 
@@ -15,10 +16,12 @@ struct Place {
   std::vector<Expr> at;
 };
 
-// Records what an evaluation accesses.
+// Records what an evaluation accesses: memory, reductions, and the nodes of `anchors` on its way.
 class Tracer {
  public:
   struct Value {};
+
+  explicit Tracer(const std::unordered_map<NodeId, size_t>& anchors) : anchors_(anchors) {}
 
   Value load(NodeId node, std::vector<Expr> at, const Conditions&) {
     loads.push_back({node, std::move(at)});
@@ -37,13 +40,14 @@ class Tracer {
                         {0, std::max<int64_t>(extent.range().max, 1) - 1});
   }
   std::optional<Value> cached(NodeId node, const std::vector<Expr>& at) {
-    visited.push_back({node, at});
+    if (anchors_.contains(node)) visited.push_back({node, at});
     return std::nullopt;
   }
 
   std::vector<Place> loads, reductions, visited;
 
  private:
+  const std::unordered_map<NodeId, size_t>& anchors_;
   int loaded_ = 0;
 };
 
@@ -174,7 +178,7 @@ class AxisFinder {
   bool join_by_demand() {
     if (!placed_alone()) return false;
     for (Anchor& anchor : anchors_) {  // graph order: producers first
-      Tracer tracer;
+      Tracer tracer(anchor_of_);
       Inliner<Tracer> inliner(forms_, inside_, tracer);
       if (anchor.reduces) {
         inliner.reduction_body(anchor.node, axis_exprs(anchor.domain),
@@ -190,10 +194,8 @@ class AxisFinder {
         if (!join_at(anchors_[anchor_of_.at(node)], at))
           return refuse(reasons::kIndexMap, node, anchor.node);
       }
-      for (const auto& [node, at] : tracer.visited) {
-        const auto found = anchor_of_.find(node);
-        if (found != anchor_of_.end() && node != anchor.node) join_at(anchors_[found->second], at);
-      }
+      for (const auto& [node, at] : tracer.visited)
+        if (node != anchor.node) join_at(anchors_[anchor_of_.at(node)], at);
       anchor.loads = plain_loads(std::move(tracer.loads));
     }
     return true;

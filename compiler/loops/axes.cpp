@@ -1,6 +1,7 @@
 #include "compiler/loops/axes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "braze/error.h"
@@ -19,6 +20,14 @@ std::optional<Expr> exact_quotient(const Expr& a, const Expr& b) {
 }
 
 constexpr char kPrefix[] = "x.";
+
+bool have_common(const std::vector<size_t>& a, const std::vector<size_t>& b) {
+  for (auto x = a.begin(), y = b.begin(); x != a.end() && y != b.end();) {
+    if (*x == *y) return true;
+    *x < *y ? ++x : ++y;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -52,14 +61,14 @@ std::vector<size_t> Axes::digits(size_t axis) const {
   return out;
 }
 
+std::optional<size_t> Axes::axis_of(const Expr& e) {
+  if (e.kind() != Expr::Kind::Symbol || !e.symbol_name().starts_with(kPrefix)) return std::nullopt;
+  return std::stoul(e.symbol_name().substr(sizeof(kPrefix) - 1));
+}
+
 // One digit of an axis times a factor. The digit has one of the forms x, mod(x, h), floordiv(x, w),
 // floordiv(mod(x, h), w) and mod(floordiv(x, w), e).
 std::optional<Axes::Part> Axes::part(const Expr& term) const {
-  const auto axis_of = [](const Expr& e) -> std::optional<size_t> {
-    if (e.kind() != Expr::Kind::Symbol || !e.symbol_name().starts_with(kPrefix))
-      return std::nullopt;
-    return std::stoul(e.symbol_name().substr(sizeof(kPrefix) - 1));
-  };
   switch (term.kind()) {
     case Expr::Kind::Symbol: {
       const auto axis = axis_of(term);
@@ -141,7 +150,7 @@ bool Axes::cut_at(size_t axis, const Expr& weight) {
     const auto inner = exact_quotient(weight, below);
     const auto outer = inner ? exact_quotient(nodes_[all[i]].extent, *inner) : std::nullopt;
     if (!outer) return false;
-    const std::set<size_t> owners = nodes_[all[i]].owners;
+    const std::vector<size_t> owners = nodes_[all[i]].owners;
     const size_t first = nodes_.size();
     nodes_.push_back({*outer, first, owners});
     nodes_.push_back({*inner, first + 1, owners});
@@ -173,13 +182,11 @@ void Axes::join(std::vector<size_t> a, std::vector<size_t> b) {
       a.pop_back();
       b.pop_back();
       if (x == y) continue;
-      std::vector<size_t> both;
-      std::set_intersection(nodes_[x].owners.begin(), nodes_[x].owners.end(),
-                            nodes_[y].owners.begin(), nodes_[y].owners.end(),
-                            std::back_inserter(both));
-      if (!both.empty()) continue;
+      if (have_common(nodes_[x].owners, nodes_[y].owners)) continue;
       nodes_[y].joined = x;
-      nodes_[x].owners.insert(nodes_[y].owners.begin(), nodes_[y].owners.end());
+      std::vector<size_t> owners;
+      std::ranges::merge(nodes_[x].owners, nodes_[y].owners, std::back_inserter(owners));
+      nodes_[x].owners = std::move(owners);
       continue;
     }
     const bool first = exact_quotient(nodes_[x].extent, nodes_[y].extent).has_value();
@@ -192,6 +199,11 @@ void Axes::join(std::vector<size_t> a, std::vector<size_t> b) {
 }
 
 void Axes::equate(size_t axis, const Expr& coordinate) {
+  // Most coordinates are one axis, which is no sum of digits yet.
+  if (const auto other = axis_of(coordinate); other && is_whole(axis) && is_whole(*other) &&
+                                              nodes_[axis].extent == nodes_[*other].extent &&
+                                              !nodes_[axis].extent.is_constant(1))
+    return join({axis}, {*other});
   const auto list = parts(coordinate);
   if (!list) return;
   Expr weight = 1;

@@ -7,7 +7,7 @@
 // split dimensions.
 #pragma once
 
-#include <set>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,9 +37,9 @@ class Axes {
  private:
   struct Node {
     Expr extent;
-    size_t joined;  // the node with which it was joined, or itself
-    std::set<size_t> owners = {};
-    size_t outer = 0, inner = 0;  // the digits into which it was cut; both are 0 if it was not
+    size_t joined;                    // the node with which it was joined, or itself
+    std::vector<size_t> owners = {};  // sorted
+    size_t outer = 0, inner = 0;      // the digits into which it was cut; both are 0 if it was not
     bool cut() const { return outer != inner; }
   };
   // The digit of an axis that has the weight `low` and takes `extent` values, times `coefficient`.
@@ -48,7 +48,9 @@ class Axes {
     Expr low, extent, coefficient;
   };
 
+  static std::optional<size_t> axis_of(const Expr& symbol);
   size_t root(size_t node) const;
+  bool is_whole(size_t axis) const { return !nodes_[root(axis)].cut(); }
   void collect(size_t node, std::vector<size_t>& out) const;
   std::optional<std::vector<Part>> parts(const Expr& coordinate) const;
   std::optional<Part> part(const Expr& term) const;

@@ -53,16 +53,10 @@ double mean_length(const LoopTree& tree, const std::vector<const Loop*>& outside
   const double whole = most(extent_in(tree, outside, axis));
   if (!loop.bounds) return whole;
   constexpr int kSamples = 5;
-  const auto at = [&](const Expr& bound, int sample, bool begins) -> std::optional<int64_t> {
-    std::unordered_map<std::string, Expr> values;
+  using Values = std::unordered_map<std::string, Expr>;
+  const auto values_at = [&](int sample) {
+    Values values;
     for (const Expr& size : tree.symbols) values.emplace(size.symbol_name(), size.range().max);
-    // Any number of the axis may be loaded. What an earlier phase has found may leave everything.
-    for (size_t n = 0; loop.limit && n < loop.limit->results.size(); ++n) {
-      const bool found = loop.limit->steps[loop.limit->results[n]].kind == LoopStep::Kind::Read;
-      const int64_t extent = planned_extent(tree, axis);
-      values.emplace(limit_symbol(tree.axes[axis], n).symbol_name(),
-                     found ? Expr(begins ? 0 : extent) : Expr(extent * sample / (kSamples - 1)));
-    }
     for (const Loop* other : outside)
       for (const auto& [outer, turn] : other->levels) {
         const int64_t extent = planned_extent(tree, outer);
@@ -71,12 +65,25 @@ double mean_length(const LoopTree& tree, const std::vector<const Loop*>& outside
         values.insert_or_assign(end_symbol(tree.axes[outer]).symbol_name(),
                                 Expr(std::min(begin + turn, extent)));
       }
-    return bound.substitute(values).as_constant();
+    return values;
+  };
+  // Any number of the axis may be loaded. What an earlier phase has found may leave everything.
+  const auto set_limits = [&](Values& values, int sample, bool begins) {
+    for (size_t n = 0; loop.limit && n < loop.limit->results.size(); ++n) {
+      const bool found = loop.limit->steps[loop.limit->results[n]].kind == LoopStep::Kind::Read;
+      const int64_t extent = planned_extent(tree, axis);
+      values.insert_or_assign(
+          limit_symbol(tree.axes[axis], n).symbol_name(),
+          found ? Expr(begins ? 0 : extent) : Expr(extent * sample / (kSamples - 1)));
+    }
   };
   double sum = 0;
   for (int sample = 0; sample < kSamples; ++sample) {
-    const auto first = at(loop.bounds->first, sample, /*begins=*/true),
-               last = at(loop.bounds->second, sample, /*begins=*/false);
+    Values values = values_at(sample);
+    set_limits(values, sample, /*begins=*/true);
+    const auto first = loop.bounds->first.substitute(values).as_constant();
+    set_limits(values, sample, /*begins=*/false);
+    const auto last = loop.bounds->second.substitute(values).as_constant();
     if (!first || !last) return whole;
     sum += std::clamp(static_cast<double>(*last - *first), 0.0, whole);
   }

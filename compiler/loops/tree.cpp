@@ -154,6 +154,7 @@ std::vector<bool> needed_steps(const LoopBody& body) {
 
 void remove_dead_steps(LoopBody& body) {
   const std::vector<bool> needed = needed_steps(body);
+  if (std::ranges::find(needed, false) == needed.end()) return;
   std::vector<uint32_t> number(body.steps.size());
   std::unordered_map<std::string, Expr> symbols;
   std::vector<LoopStep> kept;

@@ -39,9 +39,10 @@ void collapse_axes(Scheduled& out, const std::vector<size_t>& nest) {
   for (size_t i = names.size(); i-- > 1;) {
     const size_t outer = *find_axis(out.tree, names[i - 1]), inner = *find_axis(out.tree, names[i]);
     const CollapseStep step{{names[i - 1]}, {names[i]}};
-    const bool through = runs_through(out.tree, step);
-    if (through) out.take(step);
-    if (through || (is_short_digit(out.tree, outer, inner) && out.try_take(step)))
+    std::optional<LoopTree> through = run_through(out.tree, step);
+    const bool runs = through.has_value();
+    if (runs) out.accept(step, *std::move(through));
+    if (runs || (is_short_digit(out.tree, outer, inner) && out.try_take(step)))
       names[i - 1] = out.tree.axes[outer - (inner < outer)].name;
   }
 }
@@ -56,8 +57,9 @@ void join_axes(Scheduled& out) {
                          {out.tree.axes[child->levels[0].axis].name}});
     });
     for (size_t i = pairs.size(); i-- > 0 && !again;) {
-      again = runs_through(out.tree, pairs[i]);
-      if (again) out.take(pairs[i]);
+      std::optional<LoopTree> joined = run_through(out.tree, pairs[i]);
+      again = joined.has_value();
+      if (again) out.accept(pairs[i], *std::move(joined));
     }
   }
 }

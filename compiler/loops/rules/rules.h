@@ -33,6 +33,8 @@ struct Scheduled {
   bool try_take(StepKind step);
   /// Takes a step that the rule knows to be legal.
   void take(StepKind step);
+  /// Takes a step whose tree the rule has made already.
+  void accept(StepKind step, LoopTree made);
 };
 
 /// The first tree after the steps that the rules choose for the machine.

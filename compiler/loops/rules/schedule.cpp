@@ -16,7 +16,13 @@ bool Scheduled::try_take(StepKind step) {
 }
 
 void Scheduled::take(StepKind step) {
-  tree = std::visit([&](const auto& kind) { return braze::take(std::move(tree), kind); }, step);
+  LoopTree made =
+      std::visit([&](const auto& kind) { return braze::take(std::move(tree), kind); }, step);
+  accept(std::move(step), std::move(made));
+}
+
+void Scheduled::accept(StepKind step, LoopTree made) {
+  tree = std::move(made);
   steps.push_back({std::move(step)});
 }
 

@@ -247,9 +247,9 @@ LoopTree take(LoopTree tree, const WholeStep& step) {
 
 namespace {
 
-// Joins two axes in a tree.
+// Joins two axes in the tasks of a tree.
 struct Collapsing {
-  LoopTree tree;
+  const LoopTree& tree;    // before the step
   size_t a, b;             // the axes
   Expr joined;             // the index along both
   bool by_digits = false;  // whether what is read may have a and b as digits of `joined`
@@ -318,7 +318,6 @@ struct Collapsing {
     for (LoopStep& s : body.steps) {
       if (seen_apart) return;
       if (s.kind == LoopStep::Kind::Read) {
-        // The axes of the value are still the old ones here.
         const auto& axes = tree.values[s.source].axes;
         const auto at = std::find(axes.begin(), axes.end(), a);
         if (at != axes.end()) {
@@ -351,21 +350,28 @@ struct Collapsing {
   }
 };
 
-std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place,
-                                    bool by_digits = true) {
-  Collapsing out{tree, 0, 0, {}, by_digits};
+// The tree with both axes as one, or nothing if they are seen apart. Most trials end at the first
+// values or tasks, so the tree is copied after these.
+std::optional<LoopTree> collapsed(const LoopTree& tree, const ItemPlace& place,
+                                  bool by_digits = true) {
   const Loop& outer = loop_at(tree, place);
-  out.a = outer.levels[0].axis;
-  out.b = only_child(outer)->levels[0].axis;
+  Collapsing out{tree, outer.levels[0].axis, only_child(outer)->levels[0].axis, {}, by_digits};
   const LoopAxis &a = tree.axes[out.a], &b = tree.axes[out.b];
   const LoopAxis both{unused_axis(tree, a.name + b.name), a.extent * b.extent};
   out.joined = both.index();
-  for (LoopRegion& phase : out.tree.phases)
-    change_tasks(phase, [&](LoopTask& task) {
-      if (!out.seen_apart) out.change(task);
+  std::vector<std::vector<size_t>> axes;
+  for (const LoopValue& value : tree.values) out.change(axes.emplace_back(value.axes));
+  std::vector<LoopTask> tasks;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      if (!out.seen_apart) out.change(tasks.emplace_back(task));
     });
-  for (LoopValue& value : out.tree.values) out.change(value.axes);
   if (out.seen_apart) return std::nullopt;
+  LoopTree made = tree;
+  for (size_t v = 0; v < axes.size(); ++v) made.values[v].axes = std::move(axes[v]);
+  auto changed = tasks.begin();
+  for (LoopRegion& phase : made.phases)
+    change_tasks(phase, [&](LoopTask& task) { task = std::move(*changed++); });
   // The loops are joined wherever both stand as these two do. Other loops over one of the two axes,
   // and bounds, would still see two axes, and marks would be lost.
   const auto uncut = [&](const Loop& l) {
@@ -389,8 +395,8 @@ std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place
       join(l.body);
     }
   };
-  for (LoopRegion& phase : out.tree.phases) join(phase);
-  for (const LoopRegion& phase : out.tree.phases)
+  for (LoopRegion& phase : made.phases) join(phase);
+  for (const LoopRegion& phase : made.phases)
     visit_loops(phase, [&](const Loop& l) {
       loops += runs_over(l, out.a) || runs_over(l, out.b);
       if (l.bounds)
@@ -403,16 +409,16 @@ std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place
   out.seen_apart |= loops != joined;
   if (out.seen_apart) return std::nullopt;
   // The joined axis takes the number of a. Axes after b get lower numbers.
-  out.tree.axes[out.a] = both;
-  renumber_axes(out.tree, [&](size_t axis) { return axis - (axis > out.b); });
-  out.tree.axes.erase(out.tree.axes.begin() + static_cast<std::ptrdiff_t>(out.b));
-  return out;
+  made.axes[out.a] = both;
+  renumber_axes(made, [&](size_t axis) { return axis - (axis > out.b); });
+  made.axes.erase(made.axes.begin() + static_cast<std::ptrdiff_t>(out.b));
+  return made;
 }
 
 }  // namespace
 
-static std::optional<Refusal> refuse(const LoopTree& tree, const CollapseStep& step,
-                                     bool by_digits) {
+// Why the loops cannot be joined, whatever their tasks do.
+static std::optional<Refusal> refuse_loops(const LoopTree& tree, const CollapseStep& step) {
   const auto place = find_loop(tree, step.outer), child = find_loop(tree, step.inner);
   if (!place) return no_such("loop", step.outer.to_string());
   if (!child) return no_such("loop", step.inner.to_string());
@@ -435,26 +441,38 @@ static std::optional<Refusal> refuse(const LoopTree& tree, const CollapseStep& s
                    fmt::format("{} and {} are loops of different kinds", step.outer.to_string(),
                                step.inner.to_string()),
                    "make both streams, or both parallel"};
-  if (outer.levels[0].axis == inner.levels[0].axis ||
-      tree.axes[inner.levels[0].axis].extent.range().min < 1 || !collapsed(tree, *place, by_digits))
-    return Refusal{&codes::kSeenApart,
-                   fmt::format("{} and {} are not used everywhere as {}*{} + {}",
-                               step.outer.to_string(), step.inner.to_string(), step.outer.axis,
-                               tree.axes[inner.levels[0].axis].extent.to_string(), step.inner.axis),
-                   "leave these two axes as they are"};
   return std::nullopt;
 }
 
-std::optional<Refusal> legal(const LoopTree& tree, const CollapseStep& step) {
-  return refuse(tree, step, /*by_digits=*/true);
+// The tree after the step, if the loops may be joined and their tasks allow it.
+static std::optional<LoopTree> joined_tree(const LoopTree& tree, const CollapseStep& step,
+                                           bool by_digits) {
+  const ItemPlace place = find_loop(tree, step.outer).value();
+  const size_t outer = loop_at(tree, place).levels[0].axis;
+  const size_t inner = only_child(loop_at(tree, place))->levels[0].axis;
+  if (outer == inner || tree.axes[inner].extent.range().min < 1) return std::nullopt;
+  return collapsed(tree, place, by_digits);
 }
 
-bool runs_through(const LoopTree& tree, const CollapseStep& step) {
-  return !refuse(tree, step, /*by_digits=*/false);
+std::optional<Refusal> legal(const LoopTree& tree, const CollapseStep& step) {
+  if (auto refusal = refuse_loops(tree, step)) return refusal;
+  if (joined_tree(tree, step, /*by_digits=*/true)) return std::nullopt;
+  const Loop& inner = loop_at(tree, find_loop(tree, step.inner).value());
+  const Expr& extent = tree.axes[inner.levels[0].axis].extent;
+  return Refusal{
+      &codes::kSeenApart,
+      fmt::format("{} and {} are not used everywhere as {}*{} + {}", step.outer.to_string(),
+                  step.inner.to_string(), step.outer.axis, extent.to_string(), step.inner.axis),
+      "leave these two axes as they are"};
+}
+
+std::optional<LoopTree> run_through(const LoopTree& tree, const CollapseStep& step) {
+  if (refuse_loops(tree, step)) return std::nullopt;
+  return joined_tree(tree, step, /*by_digits=*/false);
 }
 
 LoopTree take(const LoopTree& tree, const CollapseStep& step) {
-  return collapsed(tree, find_loop(tree, step.outer).value()).value().tree;
+  return collapsed(tree, find_loop(tree, step.outer).value()).value();
 }
 
 }  // namespace braze

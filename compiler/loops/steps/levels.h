@@ -61,8 +61,8 @@ struct CollapseStep {
 };
 std::optional<Refusal> legal(const LoopTree& tree, const CollapseStep& step);
 LoopTree take(const LoopTree& tree, const CollapseStep& step);
-/// Whether the step is legal and every access runs through both axes as one, so that no coordinate
-/// needs the digits of the joined axis.
-bool runs_through(const LoopTree& tree, const CollapseStep& step);
+/// The tree after the step, if the step is legal and every access runs through both axes as one, so
+/// that no coordinate needs the digits of the joined axis.
+std::optional<LoopTree> run_through(const LoopTree& tree, const CollapseStep& step);
 
 }  // namespace braze

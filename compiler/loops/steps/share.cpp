@@ -138,6 +138,8 @@ std::optional<uint32_t> find_shared(const LoopTree& tree, const ShareStep& step,
     const Loop* other = as_loop(region[i]);
     if (!other) continue;
     for_each_task(other->body, [&](const LoopTask& task, const auto&) {
+      // Walks over other axes share nothing, and there may be many.
+      if (other != &loop && !std::ranges::includes(axes_used(tree, task), walked)) return;
       for (const uint32_t number : expressions.numbers(task.body)) {
         if (other == &loop) {
           here.insert(number);
