@@ -5,10 +5,12 @@ import ast
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
 import compare
+import predictions
 import report
 import sweep
 
@@ -135,6 +137,30 @@ class Figures(unittest.TestCase):
         for old, new, slower in ((100, 102.9, False), (100, 103.1, True), (5, 5.29, False), (5, 5.31, True),
                                  (10, 10.31, True)):
             self.assertEqual(compare.is_slower(old, new), slower, (old, new))
+
+
+class Predictions(unittest.TestCase):
+    def test_within_thirty_per_cent_is_right(self):
+        kernels = [{"estimate_us": e, "us": 10} for e in (7.5, 7.8, 12.9, 13.1)]
+        self.assertEqual(predictions.share_right(kernels), "50 %")
+
+    def test_calls_are_times_of_kernels_only_where_a_row_is_one_kernel(self):
+        with tempfile.TemporaryDirectory() as folder:
+            results, table = os.path.join(folder, "a.json"), os.path.join(folder, "b.md")
+            sweep.write_json(results, [{"name": "f/one", "new": 3.5, "kernels": [2, 1]},
+                                       {"name": "f/two", "new": 4.5, "kernels": [1, 2]}])
+            with open(table, "w") as file:
+                file.write("| workload | old us | new us | old / new | kernels |\n"
+                           "| f/one | 4.0 | 3.5 | 1.143 | 2 -> 1 |\n| f/two | 4.0 | 4.5 | 0.889 | 1 -> 2 |\n")
+            for path in (results, table):
+                self.assertEqual(predictions.times_in(path), {"f/one": 3.5}, path)
+
+    def test_kernels_that_are_no_longer_made_are_named(self):
+        one = {"name": "k", "us": 10, "estimate_us": 11, "members": 0}
+        text = predictions.report({"target": "t", "rows": [
+            {"name": "f/a", "family": "f", "half": "fit", "kernels": [one], "changed": ["old"], "short": []}]})
+        self.assertIn("| all | 1 | 100 % | 1.10 |", text)
+        self.assertIn("do not count: 1 (f/a).", text)
 
 
 class Workers(unittest.TestCase):

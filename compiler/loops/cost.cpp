@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -18,6 +19,15 @@ namespace braze {
 
 namespace {
 
+// The bytes that move at the Target's `cache_bytes_per_second`: those of the cache that all
+// multiprocessors share, or of the last private caches of all cores. A core of a CPU draws no more
+// from the cache that it shares than from memory, because it has few lines under way.
+double fast_cache_bytes(const Target& target) {
+  return target.kind == TargetKind::Gpu
+             ? static_cast<double>(target.l3_bytes)
+             : static_cast<double>(target.l2_bytes) * std::max(target.cores, 1);
+}
+
 // --- What a tree does ---------------------------------------------------------------------------
 
 struct Work {
@@ -32,8 +42,9 @@ struct Work {
   double written = 0;        // bytes of tensors that are written
   double loaded = 0;         // bytes that all instances load
   double lines = 0;          // bytes of the lines that the warps of a GPU load
-  double cached_again = 0;   // bytes that later loops load again and that the shared cache holds
+  double cached_again = 0;   // bytes that later loops load again and that the fast cache holds
   double read_again = 0;     // bytes that later loops load again and that it does not hold
+  double begun = 0;          // bytes that a CPU could move while runs of bytes begin
   double beside_products = 0;  // bytes that follow asynchronous dots and do not move beside them
   double slowly = 0;           // what these bytes cost, in bytes at the rate of memory
   double turns = 1;            // of loops in which an instance waits for what it loads
@@ -175,9 +186,10 @@ double factor_elements(const LoopTree& tree, const LoopTask& dot,
 // What a step of a body takes on a GPU, in operations.
 double gpu_cost(const LoopBody& body, const LoopStep& s) {
   using Op = ElementwiseOp;
-  // Two values of 16 bits are converted at once, and bodies for 16 bits are shorter. The unit for
-  // approximations takes a quarter of the threads at a time.
-  constexpr double kConvert = 0.5, kShortBody = 0.5, kApproximation = 4;
+  // Two values are rounded to 16 bits at once, but each is taken out of its register by itself, and
+  // bodies for 16 bits are shorter. The unit for approximations takes a quarter of the threads at a
+  // time.
+  constexpr double kRound = 0.5, kWiden = 1, kShortBody = 0.5, kApproximation = 4;
   const auto is = [&](size_t argument, LoopStep::Kind kind) {
     return body.steps[s.arguments[argument]].kind == kind;
   };
@@ -186,7 +198,7 @@ double gpu_cost(const LoopBody& body, const LoopStep& s) {
   if (s.op == Op::select && is(0, LoopStep::Kind::Inside) && is(1, LoopStep::Kind::Load) &&
       is(2, LoopStep::Kind::Constant))
     return 0;
-  if (s.op == Op::convert) return kConvert;
+  if (s.op == Op::convert) return is_half(body.steps[s.arguments[0]].dtype) ? kWiden : kRound;
   if (s.op == Op::min || s.op == Op::max) return 1;
   if (s.op == Op::approx_exp2 || s.op == Op::approx_inverse) return kApproximation;
   const bool is_short = !is_machine(s.op) && (s.coarse || is_half(s.dtype));
@@ -239,6 +251,15 @@ bool jumps(const LoopTree& tree, const LoopStep& s, const LoopAxis& lane, int64_
               .as_constant();
 }
 
+// The operations that combine one part of two tuples.
+double combine_cost(const Combiner& combiner) {
+  if (const auto monoid = combiner.monoid()) return operation_cost(info(*monoid).combine);
+  double out = 0;
+  for (const CombinerStep& step : combiner.body()->steps)
+    if (step.kind == CombinerStep::Kind::Apply) out += operation_cost(step.op);
+  return out / static_cast<double>(combiner.parts());
+}
+
 // A CPU has no unit for approximations: a power of two is a polynomial.
 double cpu_cost(const LoopStep& s) {
   constexpr double kPower = 12;
@@ -255,6 +276,7 @@ double body_operations(const LoopTree& tree, const Target& target) {
   constexpr double kScalar = 0.25;  // of the time of an operation on a vector
   constexpr double kPairs = 2;      // a shuffle and an operation, on vectors
   constexpr double kJump = 32;      // of an element that a vector takes alone
+  constexpr double kArg = 3;        // a comparison, and a choice of the value and of the index
   const bool gpu = target.kind == TargetKind::Gpu;
   const int lanes = target.vector_lanes(4);
   double out = 0;
@@ -284,9 +306,18 @@ double body_operations(const LoopTree& tree, const Target& target) {
         return std::max(changes, std::min(threads, std::max(changes, instances) * kThreads) /
                                      (along_lanes(along) ? kOfNeighbours : 1));
       };
-      // The lanes of a state are combined pair by pair.
-      if (!gpu && task.kind == LoopTask::Kind::Fold && along_lanes(task.over))
-        out += kPairs * lanes * std::log2(lanes) * elements_along(tree, own_axes(tree, task));
+      if (!gpu) {
+        const bool arg = task.kind == LoopTask::Kind::Arg;
+        const double indices = times(tree, around, all);
+        if (arg) out += kArg * indices;
+        // The lanes of a state are combined pair by pair, and those of each vector of a scan.
+        if ((arg || task.kind == LoopTask::Kind::Fold) && along_lanes(task.over))
+          out += kPairs * lanes * std::log2(lanes) * elements_along(tree, own_axes(tree, task)) *
+                 (arg ? kArg : 1);
+        if (task.kind == LoopTask::Kind::Scan)
+          out += combine_cost(task.combiner) * indices *
+                 (along_lanes(task.over) ? kPairs * std::log2(lanes) : 1);
+      }
       const auto axes = axes_of_steps(tree, task.body);
       for (size_t i = 0; i < axes.size(); ++i) {
         const LoopStep& s = task.body.steps[i];
@@ -385,9 +416,53 @@ double line_bytes(const LoopTree& tree, const LoopTask& task, const std::set<siz
   return touched <= kLine / 8 ? element : touched;
 }
 
+// The bytes side by side in memory that a CPU loads before it goes to another place: those of the
+// tile, and of the loops around it as long as their turns follow each other in memory.
+// `tile`: the axes of the task.
+double run_bytes(const LoopTree& tree, const std::set<size_t>& tile,
+                 const std::vector<const Loop*>& around, const Expr& offset, double element) {
+  std::vector<std::pair<int64_t, size_t>> strides;  // in elements; and the axis
+  for (const size_t axis : tile) {
+    const auto coefficient = offset.coefficient_of(tree.axes[axis].name);
+    const auto stride = coefficient ? coefficient->as_constant() : std::nullopt;
+    if (!stride) return std::numeric_limits<double>::infinity();
+    if (*stride != 0) strides.emplace_back(std::abs(*stride), axis);
+  }
+  std::ranges::sort(strides);
+  // The elements side by side if the loops outside of `outside` stand still.
+  const auto run = [&](const std::vector<const Loop*>& outside) {
+    double out = 1;
+    for (const auto& [stride, axis] : strides) {
+      const double extent = most(extent_in(tree, outside, axis));
+      if (extent == 1) continue;
+      if (static_cast<double>(stride) > out) break;
+      out = std::max(out, static_cast<double>(stride) * extent);
+    }
+    return out;
+  };
+  std::vector<const Loop*> outside = around;
+  double out = run(outside);
+  while (!outside.empty() && outside.back()->on == Machine::None) {
+    const Loop& loop = *outside.back();
+    outside.pop_back();
+    const bool moves = std::ranges::any_of(loop.levels, [&](const LoopLevel& level) {
+      return std::ranges::count(strides, level.axis, &std::pair<int64_t, size_t>::second) > 0;
+    });
+    if (!moves) continue;
+    const double longer = run(outside);
+    if (longer == out) break;
+    out = longer;
+  }
+  return out * element;
+}
+
 // A turn that a loop leaves out because its term has another place takes this share of the time of
 // a turn that loads.
 constexpr double kSought = 0.125;
+
+// Where a run of bytes begins, a core of a CPU waits for memory, as long as it takes to load so
+// many bytes. Stores wait for nothing, and a GPU has other threads.
+constexpr double kBegin = 64;
 
 // The memory that the tasks load and store.
 class Traffic {
@@ -436,7 +511,7 @@ class Traffic {
       if (value.storage != Storage::Workspace) continue;
       const double bytes = elements_along(tree_, {value.axes.begin(), value.axes.end()}) *
                            static_cast<double>(size_of(value.dtype));
-      const bool cached = bytes <= static_cast<double>(target_.l3_bytes);
+      const bool cached = bytes <= fast_cache_bytes(target_);
       (cached ? out_.cached_again : out_.read_again) += 2 * bytes;
     }
   }
@@ -479,6 +554,8 @@ class Traffic {
     out_.loaded += bytes <= keeps ? std::min(bytes * target_.cores, all) : all;
     if (!again) {
       read_[load.source] += bytes;
+      if (target_.kind == TargetKind::Cpu)
+        out_.begun += bytes * kBegin / run_bytes(tree_, tile, around, offset, element);
       return;
     }
     double instances = 1;
@@ -490,7 +567,7 @@ class Traffic {
     const double own = bytes / instances;
     const double at_once = std::min(instances, static_cast<double>(target_.cores));
     if (own <= static_cast<double>(target_.l2_bytes)) return;
-    const bool cached = own * at_once <= static_cast<double>(target_.l3_bytes);
+    const bool cached = own * at_once <= fast_cache_bytes(target_);
     (cached ? out_.cached_again : out_.read_again) += bytes;
   }
 
@@ -543,11 +620,13 @@ Work work_of(const LoopTree& tree, const Target& target) {
       const auto loads = std::ranges::count(task.body.steps, LoopStep::Kind::Load, &LoopStep::kind);
       // Warps that compute a factor multiply no faster than in tf32 if the factor goes through
       // their registers before it lies on chip.
-      const bool computes = std::ranges::any_of(task.body.steps, [&](const LoopStep& s) {
-        return s.kind == LoopStep::Kind::Read && computed.contains(s.source) &&
-               (task.unit != Unit::Mma || tree.values[s.source].storage == Storage::Chip);
-      });
-      if (task.unit == Unit::Mma && is_half(warp_dot_dtype(task)) && !computes) {
+      const bool warps = task.unit == Unit::Mma;
+      const bool computes = warps && std::ranges::any_of(task.body.steps, [&](const LoopStep& s) {
+                              return s.kind == LoopStep::Kind::Read &&
+                                     computed.contains(s.source) &&
+                                     tree.values[s.source].storage == Storage::Chip;
+                            });
+      if (warps && is_half(warp_dot_dtype(task)) && !computes) {
         out.warp_products += 2 * indices;
         return;
       }
@@ -572,9 +651,6 @@ Work work_of(const LoopTree& tree, const Target& target) {
 struct Reached {
   double memory, cache;  // shares of the Target's rates
   double contractions;   // of products on vector units, a share of the Target's rate
-  // The share of the shared cache whose content is there because of the kernel before, or remains
-  // there for its next use.
-  double resident;
   // The shorter one of memory time and compute time is hidden by the longer one, except for this
   // share; the second is for kernels that compute elements from folds over their own tile.
   double not_overlapped, not_overlapped_after_folds;
@@ -585,11 +661,10 @@ struct Reached {
   // units takes besides a launch.
   double start, folding, multiplying;
 };
-// The speeds of a CPU are measured where the compiler runs.
+// The speeds of a CPU are those that the runtime knows for its class (host_target).
 constexpr Reached kCpu{.memory = 1,
                        .cache = 1,
                        .contractions = 0.8,
-                       .resident = 1,
                        .not_overlapped = 0.25,
                        .not_overlapped_after_folds = 0.25,
                        .not_overlapped_by_dots = 0.25,
@@ -602,9 +677,8 @@ constexpr Reached kCpu{.memory = 1,
 constexpr Reached kGpu{.memory = 0.76,
                        .cache = 0.9,
                        .contractions = 0.5,
-                       .resident = 0.25,
                        .not_overlapped = 0.1,
-                       .not_overlapped_after_folds = 0.3,
+                       .not_overlapped_after_folds = 0.2,
                        .not_overlapped_by_dots = 0.5,
                        .not_overlapped_beside_dots = 0.6,
                        .start = 0.25,
@@ -616,6 +690,9 @@ constexpr Reached kGpu{.memory = 0.76,
 constexpr double kAsynchronousDots = 0.8, kWarpDots = 0.25, kWarpHalfDots = 0.62;
 // Where there are asynchronous instructions, those of warps reach this share of the rate.
 constexpr double kBesideAsynchronous = 0.62;
+// The share of the fast cache whose content is there because of the kernel before, or remains there
+// for its next use.
+constexpr double kResident = 0.25;
 // What is loaded often comes faster than from the shared cache, by this factor, because a part of
 // it is in a closer one.
 constexpr double kCloser = 2.25;
@@ -663,9 +740,9 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
   const double memory = target.memory_bytes_per_second * reached.memory;
   const double cache = target.cache_bytes_per_second * reached.cache;
   const double beside = work.read + work.written - work.beside_products;
-  const double resident = std::min(beside, static_cast<double>(target.l3_bytes) * reached.resident);
-  double moving =
-      (resident + work.cached_again) / cache + (beside - resident + work.read_again) / memory;
+  const double resident = std::min(beside, fast_cache_bytes(target) * kResident);
+  double moving = (resident + work.cached_again) / cache +
+                  (beside - resident + work.read_again + work.begun) / memory;
   if (gpu && !work.multiplies)
     moving = std::max({moving, (work.loaded + work.written) / (cache * kCloser),
                        work.lines / (target.flops_per_second * kLineBytesPerFlop)});

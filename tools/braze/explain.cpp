@@ -171,7 +171,8 @@ std::string facts_json(const Program& program, const Launch& launch) {
   return json::array(phases);
 }
 
-std::string launch_json(const Program& program, const Launch& launch) {
+std::string launch_json(const Explanation& found, const Launch& launch) {
+  const Program& program = found.program;
   std::vector<std::string> ops, instances, members;
   for (const std::string& op : op_texts(program, launch)) ops.push_back(json::string(op));
   for (const Expr& e : launch.instances) instances.push_back(json::string(e.to_string()));
@@ -185,6 +186,7 @@ std::string launch_json(const Program& program, const Launch& launch) {
                        {"flops", json::string(launch.flops.to_string())},
                        {"instances", json::array(instances)},
                        {"phases", facts_json(program, launch)},
+                       {"predicted_s", json::number(estimated_seconds(found, launch))},
                        {"schedule", json::string(launch.schedule)}});
 }
 
@@ -215,12 +217,13 @@ std::string collective_json(const InsertedCollective& inserted, const Target& ta
                        {"value", json::string(inserted.value)}});
 }
 
-void print_json(const Program& program, const std::vector<SumOfProduct>& sums,
+void print_json(const Explanation& found, const std::vector<SumOfProduct>& sums,
                 const std::vector<Edge>& edges,
                 const std::optional<std::vector<InsertedCollective>>& inserted) {
+  const Program& program = found.program;
   std::vector<std::string> launches, decided, reasons;
   for (const SumOfProduct& sum : sums) decided.push_back(sum_json(sum));
-  for (const Launch& launch : program.launches) launches.push_back(launch_json(program, launch));
+  for (const Launch& launch : program.launches) launches.push_back(launch_json(found, launch));
   for (const Edge& edge : edges) reasons.push_back(edge_json(edge));
   json::Members members = {{"program", json::string(program.name)},
                            {"target", json::string(program.target.to_string())},
@@ -255,12 +258,18 @@ void print_measured(const Explanation& found, const Device& device, bool as_json
     const double median = timing->quantile(0.5);
     rows.push_back({launch.name, seconds_text(predicted), seconds_text(median),
                     fmt::format("{:.2f}", predicted / median)});
-    kernels.push_back(json::object({{"kernel", json::string(launch.name)},
-                                    {"predicted_s", json::number(predicted)},
-                                    {"median_s", json::number(median)}}));
+    kernels.push_back(
+        json::object({{"kernel", json::string(launch.name)},
+                      {"schedule", json::string(launch.schedule)},
+                      {"bytes_read", json::string(launch.bytes_read.to_string())},
+                      {"bytes_written", json::string(launch.bytes_written.to_string())},
+                      {"predicted_s", json::number(predicted)},
+                      {"median_s", json::number(median)}}));
   }
   if (as_json)
-    json::print({{"device", json::string(device.name())}, {"kernels", json::array(kernels)}});
+    json::print({{"device", json::string(device.name())},
+                 {"target", json::string(program.target.to_string())},
+                 {"kernels", json::array(kernels)}});
   else
     fmt::print("kernels on {}, medians of {} calls at the largest sizes, on random inputs\n{}",
                device.name(), kMeasuredCalls, table(rows));
@@ -318,7 +327,7 @@ Exit explain(const Options& options) {
     sums.clear();
   }
   if (options.json) {
-    print_json(program, sums, edges, inserted);
+    print_json(found, sums, edges, inserted);
     return Exit::Ok;
   }
   if (options.edge.empty()) {
