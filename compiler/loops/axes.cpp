@@ -31,6 +31,12 @@ Expr Axes::symbol(size_t axis) const {
   return Expr::index(kPrefix + std::to_string(axis), nodes_[axis].extent);
 }
 
+std::optional<size_t> Axes::axis_of(const Expr& coordinate) {
+  if (coordinate.kind() != Expr::Kind::Symbol || !coordinate.symbol_name().starts_with(kPrefix))
+    return std::nullopt;
+  return std::stoul(coordinate.symbol_name().substr(sizeof(kPrefix) - 1));
+}
+
 size_t Axes::root(size_t node) const {
   while (nodes_[node].joined != node) node = nodes_[node].joined;
   return node;
@@ -55,11 +61,6 @@ std::vector<size_t> Axes::digits(size_t axis) const {
 // One digit of an axis times a factor. The digit has one of the forms x, mod(x, h), floordiv(x, w),
 // floordiv(mod(x, h), w) and mod(floordiv(x, w), e).
 std::optional<Axes::Part> Axes::part(const Expr& term) const {
-  const auto axis_of = [](const Expr& e) -> std::optional<size_t> {
-    if (e.kind() != Expr::Kind::Symbol || !e.symbol_name().starts_with(kPrefix))
-      return std::nullopt;
-    return std::stoul(e.symbol_name().substr(sizeof(kPrefix) - 1));
-  };
   switch (term.kind()) {
     case Expr::Kind::Symbol: {
       const auto axis = axis_of(term);
@@ -165,8 +166,9 @@ std::vector<size_t> Axes::digits_between(size_t axis, const Expr& low, const Exp
 
 // Joins two lists of digits, from the least significant on. Of two digits, the longer is cut.
 // Digits that have an owner in common are never joined: in a matrix times itself, one tensor has
-// the same extent along two different axes.
-void Axes::join(std::vector<size_t> a, std::vector<size_t> b) {
+// the same extent along two different axes. Returns whether the lists have the same digits now.
+bool Axes::join(std::vector<size_t> a, std::vector<size_t> b) {
+  bool all = true;
   while (!a.empty() && !b.empty()) {
     const size_t x = root(a.back()), y = root(b.back());
     if (nodes_[x].extent == nodes_[y].extent) {
@@ -177,7 +179,10 @@ void Axes::join(std::vector<size_t> a, std::vector<size_t> b) {
       std::set_intersection(nodes_[x].owners.begin(), nodes_[x].owners.end(),
                             nodes_[y].owners.begin(), nodes_[y].owners.end(),
                             std::back_inserter(both));
-      if (!both.empty()) continue;
+      if (!both.empty()) {
+        all = false;
+        continue;
+      }
       nodes_[y].joined = x;
       nodes_[x].owners.insert(nodes_[y].owners.begin(), nodes_[y].owners.end());
       continue;
@@ -185,23 +190,29 @@ void Axes::join(std::vector<size_t> a, std::vector<size_t> b) {
     const bool first = exact_quotient(nodes_[x].extent, nodes_[y].extent).has_value();
     auto& longer = first ? a : b;
     const size_t digit = first ? x : y;
-    if (!cut_at(digit, nodes_[first ? y : x].extent)) return;
+    if (!cut_at(digit, nodes_[first ? y : x].extent)) return false;
     longer.pop_back();
     collect(digit, longer);
   }
+  return all && a.empty() && b.empty();
 }
 
-void Axes::equate(size_t axis, const Expr& coordinate) {
+bool Axes::equate(size_t axis, const Expr& coordinate) {
   const auto list = parts(coordinate);
-  if (!list) return;
+  if (!list) return false;
   Expr weight = 1;
   for (const Part& p : *list) weight *= p.extent;
-  if (!(weight == nodes_[axis].extent)) return;
+  if (!(weight == nodes_[axis].extent)) return false;
   weight = 1;
+  bool all = true;
   for (const Part& p : *list) {
-    join(digits_between(axis, weight, p.extent), digits_between(p.axis, p.low, p.extent));
+    auto own = digits_between(axis, weight, p.extent),
+         read = digits_between(p.axis, p.low, p.extent);
+    all = all && !own.empty() && !read.empty();
+    all = join(std::move(own), std::move(read)) && all;
     weight *= p.extent;
   }
+  return all;
 }
 
 }  // namespace braze
