@@ -56,6 +56,7 @@ struct Pass {
   std::string_view purpose;
   bool only_fast = false;  // changes results
   bool only_gpu = false;
+  bool only_cpu = false;
   bool not_strict = false;  // moves roundings into sums
 };
 
@@ -72,8 +73,14 @@ constexpr Pass kPasses[] = {
     {"expand", expand, "formula rows become machine and math rows"},
     {"approximate", approximate, "fewer roundings and divisions", /*only_fast=*/true},
     {.name = "windowed_dots",
-     .run = windowed_dots,
+     .run = [](const Graph& graph) { return windowed_dots(graph, kTermsOfMatrixUnits); },
      .purpose = "sums over the taps of windows of products become products over windows",
+     .only_gpu = true,
+     .not_strict = true},
+    {.name = "windowed_dots",
+     .run = [](const Graph& graph) { return windowed_dots(graph); },
+     .purpose = "the same, also in narrow groups",
+     .only_cpu = true,
      .not_strict = true},
     {.name = "split_gaps",
      .run = [](const Graph& graph) { return split_gaps(graph); },
@@ -151,6 +158,7 @@ Graph run_passes(Graph graph, Precision precision, const Target& target, PhaseVi
     if (pass.only_fast && precision != Precision::Fast) continue;
     if (pass.not_strict && precision == Precision::Strict) continue;
     if (pass.only_gpu && target.kind != TargetKind::Gpu) continue;
+    if (pass.only_cpu && target.kind != TargetKind::Cpu) continue;
     const TraceSpan span("pass", pass.name);
     graph = pass.run(graph);
     shown(pass.name);

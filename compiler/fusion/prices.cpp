@@ -254,7 +254,10 @@ bool Prices::is_cascade(const Fusion& fusion) const {
 
 Price Prices::find(const Fusion& fusion) const {
   const TilingRequest request{forms_, fusion, target_, "price", {}, &relaxed_};
-  if (const auto none = refuse_shared_axes(forms_, fusion)) {
+  // On GPUs, kernels are joined at whole axes only: stores of a digit's runs are narrower than the
+  // lines of memory there, and no measurement says yet where that pays.
+  const bool by_digits = target_.kind == TargetKind::Cpu;
+  if (const auto none = refuse_shared_axes(forms_, fusion, by_digits)) {
     Price price{.refusal = none->code, .first = none->first, .second = none->second};
     // Axes that cross each other may still be those of one walk.
     const bool cascade = is_cascade(fusion);

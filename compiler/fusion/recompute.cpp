@@ -58,8 +58,9 @@ class Counter {
 }  // namespace
 
 bool may_be_cheaper_again(const LoopForms& forms, NodeId dot, const Target& target) {
-  // The dot must be this much larger than each factor, because its factors are read again.
-  constexpr double kMuchLarger = 4;
+  // The dot must be this much larger than each factor, because its factors are read again. Where
+  // prices tell, less is needed to ask for them.
+  const double least = target.kind == TargetKind::Cpu ? 2 : 4;
   const Graph& graph = forms.graph();
   const auto elements = [&](NodeId node) {
     return static_cast<double>(graph[node].type.shape.numel().range().max);
@@ -69,7 +70,7 @@ bool may_be_cheaper_again(const LoopForms& forms, NodeId dot, const Target& targ
   if (!by_units && target.kind != TargetKind::Cpu) return false;
   if (!is_floating(graph[dot].type.dtype)) return false;
   for (NodeId factor : graph[dot].operands)
-    if (elements(dot) < kMuchLarger * elements(factor)) return false;
+    if (elements(dot) < least * elements(factor)) return false;
   if (!by_units) return true;
   double terms = 1;
   for (const Expr& extent : forms.find(dot)->reduction)

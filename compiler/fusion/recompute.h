@@ -9,7 +9,8 @@
 namespace braze {
 
 /// Whether computing `dot` again may take less time than writing its elements to memory and reading
-/// them back. This can only hold for a dot that is much larger than its factors. The rates of
+/// them back. This can only hold for a dot that is much larger than its factors, on a CPU at least
+/// twice as large. The rates of
 /// asynchronous matrix units tell. On a CPU the prices of the kernels that read the dot must tell,
 /// because they may leave out much of it (what a mask hides).
 bool may_be_cheaper_again(const LoopForms& forms, NodeId dot, const Target& target);

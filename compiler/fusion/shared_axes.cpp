@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "compiler/fusion/reasons.h"
+#include "compiler/loops/axes.h"
 
 namespace braze {
 
@@ -51,20 +52,25 @@ class Tracer {
   int loaded_ = 0;
 };
 
+constexpr size_t kNone = SIZE_MAX;
+
 // A node whose axes must be found in the kernel: a reduction of the Fusion, or an output.
 struct Anchor {
   NodeId node;
   bool reduces = false;
   const RunningAxis* running = nullptr;  // if it is a scan: its axis and direction
-  std::vector<int> domain;               // numbers of axes; -1 for extents of 1
-  std::vector<int> reduction;            // numbers of axes
+  std::vector<size_t> domain;            // numbers of axes; kNone for extents of 1
+  std::vector<size_t> reduction;         // numbers of axes
   std::vector<Place> loads;
 };
 
 class AxisFinder {
  public:
-  AxisFinder(const LoopForms& forms, const Fusion& fusion)
-      : forms_(forms), fusion_(fusion), inside_(membership(forms.graph(), fusion)) {}
+  AxisFinder(const LoopForms& forms, const Fusion& fusion, bool by_digits)
+      : forms_(forms),
+        fusion_(fusion),
+        by_digits_(by_digits),
+        inside_(membership(forms.graph(), fusion)) {}
 
   std::optional<NotShared> refusal() {
     add_anchors();
@@ -81,22 +87,6 @@ class AxisFinder {
     return false;
   }
 
-  int new_axis(const Expr& extent) {
-    const int id = static_cast<int>(extents_.size());
-    extents_.push_back(extent);
-    parent_.push_back(id);
-    return id;
-  }
-  int root(int axis) {
-    while (parent_[axis] != axis) axis = parent_[axis] = parent_[parent_[axis]];
-    return axis;
-  }
-  bool join(int a, int b) {
-    if (!(extents_[static_cast<size_t>(a)] == extents_[static_cast<size_t>(b)])) return false;
-    parent_[root(a)] = root(b);
-    return true;
-  }
-
   void add_anchor(NodeId node) {
     if (anchor_of_.contains(node)) return;
     Anchor anchor{.node = node, .domain = {}, .reduction = {}, .loads = {}};
@@ -106,8 +96,9 @@ class AxisFinder {
     // A placed reduction needs no loop over its places. A scan needs one loop, over its axis.
     const std::optional<size_t> own = anchor.running ? anchor.running->axis : placed_axis(anchor);
     const Shape& shape = forms_.graph()[node].type.shape;
+    const auto new_axis = [&](const Expr& extent) { return axes_.add(extent, anchors_.size()); };
     for (size_t axis = 0; axis < shape.rank(); ++axis)
-      anchor.domain.push_back(shape[axis].is_constant(1) && own != axis ? -1
+      anchor.domain.push_back(shape[axis].is_constant(1) && own != axis ? kNone
                                                                         : new_axis(shape[axis]));
     if (anchor.running)
       anchor.reduction = {anchor.domain[*own]};
@@ -125,15 +116,9 @@ class AxisFinder {
     for (NodeId node : fusion_.outputs) add_anchor(node);
   }
 
-  static std::string axis_name(int axis) { return "axis." + std::to_string(axis); }
-  Expr axis_expr(int axis) const {
-    if (axis < 0) return 0;
-    const int64_t last = std::max<int64_t>(extents_[static_cast<size_t>(axis)].range().max, 1) - 1;
-    return Expr::symbol(axis_name(axis), {0, last});
-  }
-  std::vector<Expr> axis_exprs(const std::vector<int>& axes) const {
+  std::vector<Expr> axis_exprs(const std::vector<size_t>& axes) const {
     std::vector<Expr> out;
-    for (int axis : axes) out.push_back(axis_expr(axis));
+    for (const size_t axis : axes) out.push_back(axis == kNone ? Expr(0) : axes_.symbol(axis));
     return out;
   }
 
@@ -164,12 +149,12 @@ class AxisFinder {
     for (const Anchor& other : anchors_) {
       if (!other.reduces) continue;
       const bool alike = other.running && other.running->reverse == scan->running->reverse &&
-                         root(other.reduction[0]) == root(scan->reduction[0]);
+                         axes_.digits(other.reduction[0]) == axes_.digits(scan->reduction[0]);
       if (!alike)
         return refuse(reasons::kRunning, std::min(scan->node, other.node),
                       std::max(scan->node, other.node));
     }
-    running_ = root(scan->reduction[0]);
+    running_ = axes_.digits(scan->reduction[0]).front();
     return true;
   }
 
@@ -206,8 +191,9 @@ class AxisFinder {
   static std::vector<Place> plain_loads(std::vector<Place> loads) {
     const auto is_plain = [](const Expr& e) {
       const auto symbols = e.symbols();
-      return axis_of(e) || std::none_of(symbols.begin(), symbols.end(), [](const std::string& s) {
-               return s.starts_with("axis.") || s.starts_with("loaded.");
+      return Axes::axis_of(e) ||
+             std::none_of(symbols.begin(), symbols.end(), [](const std::string& s) {
+               return s.starts_with("x.") || s.starts_with("loaded.");
              });
     };
     std::set<std::pair<NodeId, std::vector<Expr>>> seen;
@@ -229,8 +215,9 @@ class AxisFinder {
   }
 
   bool connected(const Anchor& a, const Anchor& b) {
-    const std::set<int> first = classes(a.domain), second = classes(b.domain);
-    return std::any_of(first.begin(), first.end(), [&](int axis) { return second.contains(axis); });
+    const std::set<size_t> first = classes(a.domain), second = classes(b.domain);
+    return std::any_of(first.begin(), first.end(),
+                       [&](size_t axis) { return second.contains(axis); });
   }
 
   bool join_by_common_load(const Anchor& a, const Anchor& b) {
@@ -238,7 +225,7 @@ class AxisFinder {
       for (const Place& y : b.loads) {
         if (x.node != y.node) continue;
         const auto pairs = common_axes(a, x, b, y);
-        for (const auto& [first, second] : pairs) join(first, second);
+        for (const auto& [first, second] : pairs) axes_.equate(first, axes_.symbol(second));
         if (!pairs.empty()) return true;
       }
     }
@@ -248,22 +235,21 @@ class AxisFinder {
   // The pairs of parallel axes that two loads of one place have in common. The list is empty if one
   // of the anchors is a reduction whose domain has further axes, or if an axis is parallel in one
   // reduction and reduced in the other.
-  std::vector<std::pair<int, int>> common_axes(const Anchor& a, const Place& x, const Anchor& b,
-                                               const Place& y) {
-    const auto within = [](const std::vector<int>& axes, int axis) {
+  std::vector<std::pair<size_t, size_t>> common_axes(const Anchor& a, const Place& x,
+                                                     const Anchor& b, const Place& y) {
+    const auto within = [](const std::vector<size_t>& axes, size_t axis) {
       return std::find(axes.begin(), axes.end(), axis) != axes.end();
     };
-    std::vector<std::pair<int, int>> pairs;
+    std::vector<std::pair<size_t, size_t>> pairs;
     for (size_t d = 0; d < x.at.size(); ++d) {
-      const std::optional<int> first = axis_of(x.at[d]), second = axis_of(y.at[d]);
+      const std::optional<size_t> first = Axes::axis_of(x.at[d]), second = Axes::axis_of(y.at[d]);
       if (!first || !second) {
         if (x.at[d] == y.at[d]) continue;  // one constant
         return {};
       }
       const bool parallel = within(a.domain, *first), other_parallel = within(b.domain, *second);
       if (parallel && other_parallel && (a.reduces || b.reduces)) {
-        if (!(extents_[static_cast<size_t>(*first)] == extents_[static_cast<size_t>(*second)]))
-          return {};
+        if (!(axes_.extent(*first) == axes_.extent(*second))) return {};
         pairs.emplace_back(*first, *second);
       } else if (parallel != other_parallel && a.reduces && b.reduces) {
         return {};
@@ -271,23 +257,17 @@ class AxisFinder {
     }
     for (const Anchor* anchor : {&a, &b}) {
       const auto axes = std::count_if(anchor->domain.begin(), anchor->domain.end(),
-                                      [](int axis) { return axis >= 0; });
+                                      [](size_t axis) { return axis != kNone; });
       if (anchor->reduces && axes != static_cast<std::ptrdiff_t>(pairs.size())) return {};
     }
     return pairs;
   }
 
-  static std::optional<int> axis_of(const Expr& e) {
-    if (e.kind() != Expr::Kind::Symbol || !e.symbol_name().starts_with("axis."))
-      return std::nullopt;
-    return std::stoi(e.symbol_name().substr(5));
-  }
-
   bool join_at(const Anchor& producer, const std::vector<Expr>& at) {
     for (size_t i = 0; i < at.size(); ++i) {
-      if (producer.domain[i] < 0) continue;
-      const std::optional<int> axis = axis_of(at[i]);
-      if (!axis || !join(producer.domain[i], *axis)) return false;
+      if (producer.domain[i] == kNone) continue;
+      if (!by_digits_ && !Axes::axis_of(at[i])) return false;
+      if (!axes_.equate(producer.domain[i], at[i])) return false;
     }
     return true;
   }
@@ -303,27 +283,24 @@ class AxisFinder {
     const Anchor& first = anchors_.front();
     for (const Anchor& other : anchors_) {
       if (other.domain.size() != first.domain.size()) continue;
-      bool connected = false, equal = true;
+      bool equal = true;
       for (size_t i = 0; i < first.domain.size(); ++i) {
-        if ((first.domain[i] < 0) != (other.domain[i] < 0)) equal = false;
-        for (int axis : first.domain)
-          if (axis >= 0 && other.domain[i] >= 0 && root(axis) == root(other.domain[i]))
-            connected = true;
-        if (equal && first.domain[i] >= 0 &&
-            !(extents_[static_cast<size_t>(first.domain[i])] ==
-              extents_[static_cast<size_t>(other.domain[i])]))
+        if ((first.domain[i] == kNone) != (other.domain[i] == kNone)) equal = false;
+        if (equal && first.domain[i] != kNone &&
+            !(axes_.extent(first.domain[i]) == axes_.extent(other.domain[i])))
           equal = false;
       }
-      if (connected || !equal) continue;
+      if (!equal || connected(first, other)) continue;
       for (size_t i = 0; i < first.domain.size(); ++i)
-        if (first.domain[i] >= 0) join(first.domain[i], other.domain[i]);
+        if (first.domain[i] != kNone) axes_.equate(first.domain[i], axes_.symbol(other.domain[i]));
     }
   }
 
-  std::set<int> classes(const std::vector<int>& axes) {
-    std::set<int> out;
-    for (int axis : axes)
-      if (axis >= 0) out.insert(root(axis));
+  std::set<size_t> classes(const std::vector<size_t>& axes) {
+    std::set<size_t> out;
+    for (const size_t axis : axes)
+      if (axis != kNone)
+        for (const size_t digit : axes_.digits(axis)) out.insert(digit);
     return out;
   }
 
@@ -335,13 +312,13 @@ class AxisFinder {
     parallel_ = classes(leader.domain);
     if (running_) parallel_.erase(*running_);
     for (const Anchor& anchor : anchors_) {
-      const std::set<int> domain = classes(anchor.domain);
-      const auto real =
-          std::count_if(anchor.domain.begin(), anchor.domain.end(), [](int a) { return a >= 0; });
-      if (domain.size() != static_cast<size_t>(real))
-        return refuse(reasons::kIndexMap, leader.node, anchor.node);
-      for (int axis : anchor.reduction)
-        if (parallel_.contains(root(axis)))
+      const std::set<size_t> domain = classes(anchor.domain);
+      size_t real = 0;
+      for (const size_t axis : anchor.domain)
+        if (axis != kNone) real += axes_.digits(axis).size();
+      if (domain.size() != real) return refuse(reasons::kIndexMap, leader.node, anchor.node);
+      for (const size_t axis : classes(anchor.reduction))
+        if (parallel_.contains(axis))
           return refuse(reasons::kNestedReduction, leader.node, anchor.node);
       if (running_ ? domain != classes(leader.domain)
           : anchor.reduces
@@ -355,8 +332,8 @@ class AxisFinder {
 
   // Whether each of two reductions reduces an axis that the other one keeps.
   bool some_cross() {
-    const auto meet = [](const std::set<int>& a, const std::set<int>& b) {
-      return std::ranges::any_of(a, [&](int axis) { return b.contains(axis); });
+    const auto meet = [](const std::set<size_t>& a, const std::set<size_t>& b) {
+      return std::ranges::any_of(a, [&](size_t axis) { return b.contains(axis); });
     };
     for (const Anchor& a : anchors_)
       for (const Anchor& b : anchors_) {
@@ -371,8 +348,8 @@ class AxisFinder {
   // Whether two reductions read one memory, and each reduces an axis of it that the other one
   // keeps.
   static bool crosses(const Anchor& a, const Anchor& b) {
-    const auto has = [](const std::vector<int>& axes, const Expr& e) {
-      const auto axis = axis_of(e);
+    const auto has = [](const std::vector<size_t>& axes, const Expr& e) {
+      const auto axis = Axes::axis_of(e);
       return axis && std::ranges::count(axes, *axis) > 0;
     };
     for (const Place& x : a.loads)
@@ -390,20 +367,26 @@ class AxisFinder {
 
   const LoopForms& forms_;
   const Fusion& fusion_;
+  const bool by_digits_;
   std::vector<bool> inside_;
   NotShared problem_;
   std::vector<Anchor> anchors_;
   std::unordered_map<NodeId, size_t> anchor_of_;
-  std::vector<Expr> extents_;
-  std::vector<int> parent_;
-  std::set<int> parallel_;
-  std::optional<int> running_;  // the axis of scans
+  Axes axes_;
+  std::set<size_t> parallel_;
+  std::optional<size_t> running_;  // the axis of scans
 };
 
 }  // namespace
 
-std::optional<NotShared> refuse_shared_axes(const LoopForms& forms, const Fusion& fusion) {
-  return AxisFinder(forms, fusion).refusal();
+std::optional<NotShared> refuse_shared_axes(const LoopForms& forms, const Fusion& fusion,
+                                            bool by_digits) {
+  // The loop of a scan runs over a whole axis.
+  const bool scans = std::ranges::any_of(fusion.nodes, [&](NodeId node) {
+    const LoopForm* form = forms.find(node);
+    return form && form->running;
+  });
+  return AxisFinder(forms, fusion, by_digits && !scans).refusal();
 }
 
 }  // namespace braze

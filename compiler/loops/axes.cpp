@@ -40,6 +40,12 @@ Expr Axes::symbol(size_t axis) const {
   return Expr::index(kPrefix + std::to_string(axis), nodes_[axis].extent);
 }
 
+std::optional<size_t> Axes::axis_of(const Expr& coordinate) {
+  if (coordinate.kind() != Expr::Kind::Symbol || !coordinate.symbol_name().starts_with(kPrefix))
+    return std::nullopt;
+  return std::stoul(coordinate.symbol_name().substr(sizeof(kPrefix) - 1));
+}
+
 size_t Axes::root(size_t node) const {
   while (nodes_[node].joined != node) node = nodes_[node].joined;
   return node;
@@ -59,11 +65,6 @@ std::vector<size_t> Axes::digits(size_t axis) const {
   std::vector<size_t> out;
   collect(axis, out);
   return out;
-}
-
-std::optional<size_t> Axes::axis_of(const Expr& e) {
-  if (e.kind() != Expr::Kind::Symbol || !e.symbol_name().starts_with(kPrefix)) return std::nullopt;
-  return std::stoul(e.symbol_name().substr(sizeof(kPrefix) - 1));
 }
 
 // One digit of an axis times a factor. The digit has one of the forms x, mod(x, h), floordiv(x, w),
@@ -174,15 +175,19 @@ std::vector<size_t> Axes::digits_between(size_t axis, const Expr& low, const Exp
 
 // Joins two lists of digits, from the least significant on. Of two digits, the longer is cut.
 // Digits that have an owner in common are never joined: in a matrix times itself, one tensor has
-// the same extent along two different axes.
-void Axes::join(std::vector<size_t> a, std::vector<size_t> b) {
+// the same extent along two different axes. Returns whether the lists have the same digits now.
+bool Axes::join(std::vector<size_t> a, std::vector<size_t> b) {
+  bool all = true;
   while (!a.empty() && !b.empty()) {
     const size_t x = root(a.back()), y = root(b.back());
     if (nodes_[x].extent == nodes_[y].extent) {
       a.pop_back();
       b.pop_back();
       if (x == y) continue;
-      if (have_common(nodes_[x].owners, nodes_[y].owners)) continue;
+      if (have_common(nodes_[x].owners, nodes_[y].owners)) {
+        all = false;
+        continue;
+      }
       nodes_[y].joined = x;
       std::vector<size_t> owners;
       std::ranges::merge(nodes_[x].owners, nodes_[y].owners, std::back_inserter(owners));
@@ -192,28 +197,34 @@ void Axes::join(std::vector<size_t> a, std::vector<size_t> b) {
     const bool first = exact_quotient(nodes_[x].extent, nodes_[y].extent).has_value();
     auto& longer = first ? a : b;
     const size_t digit = first ? x : y;
-    if (!cut_at(digit, nodes_[first ? y : x].extent)) return;
+    if (!cut_at(digit, nodes_[first ? y : x].extent)) return false;
     longer.pop_back();
     collect(digit, longer);
   }
+  return all && a.empty() && b.empty();
 }
 
-void Axes::equate(size_t axis, const Expr& coordinate) {
+bool Axes::equate(size_t axis, const Expr& coordinate) {
   // Most coordinates are one axis, which is no sum of digits yet.
   if (const auto other = axis_of(coordinate); other && is_whole(axis) && is_whole(*other) &&
                                               nodes_[axis].extent == nodes_[*other].extent &&
                                               !nodes_[axis].extent.is_constant(1))
     return join({axis}, {*other});
   const auto list = parts(coordinate);
-  if (!list) return;
+  if (!list) return false;
   Expr weight = 1;
   for (const Part& p : *list) weight *= p.extent;
-  if (!(weight == nodes_[axis].extent)) return;
+  if (!(weight == nodes_[axis].extent)) return false;
   weight = 1;
+  bool all = true;
   for (const Part& p : *list) {
-    join(digits_between(axis, weight, p.extent), digits_between(p.axis, p.low, p.extent));
+    auto own = digits_between(axis, weight, p.extent),
+         read = digits_between(p.axis, p.low, p.extent);
+    all = all && !own.empty() && !read.empty();
+    all = join(std::move(own), std::move(read)) && all;
     weight *= p.extent;
   }
+  return all;
 }
 
 }  // namespace braze

@@ -1,4 +1,5 @@
-// axes.h — which axes the values of a kernel share; build.cpp uses it to make the first tree.
+// axes.h — which axes the values of a kernel share. The test of shared axes asks whether they do,
+// and build.cpp makes the first tree of them.
 //
 // Every root of a kernel (a reduction, a contraction or a result that is stored) begins with its
 // own axes. Each read gives an equation between an axis of the value that is read and a coordinate
@@ -23,11 +24,13 @@ class Axes {
   size_t add(const Expr& extent, size_t owner);
   /// The index along the axis, in the form that coordinates use.
   Expr symbol(size_t axis) const;
+  /// The axis whose index `coordinate` is, if it is one.
+  static std::optional<size_t> axis_of(const Expr& coordinate);
 
   /// States that `axis` is read at `coordinate`, an expression over symbols. Axes are joined as far
   /// as the coordinate consists of whole digits. Other parts (strides, distances, indices that are
-  /// loaded) join nothing.
-  void equate(size_t axis, const Expr& coordinate);
+  /// loaded) join nothing. Returns whether all digits of the axis are digits of the coordinate now.
+  bool equate(size_t axis, const Expr& coordinate);
 
   /// The digits of an axis, the most significant first. Two digits with the same number are one
   /// axis.
@@ -48,7 +51,6 @@ class Axes {
     Expr low, extent, coefficient;
   };
 
-  static std::optional<size_t> axis_of(const Expr& symbol);
   size_t root(size_t node) const;
   bool is_whole(size_t axis) const { return !nodes_[root(axis)].cut(); }
   void collect(size_t node, std::vector<size_t>& out) const;
@@ -56,7 +58,7 @@ class Axes {
   std::optional<Part> part(const Expr& term) const;
   bool cut_at(size_t axis, const Expr& weight);
   std::vector<size_t> digits_between(size_t axis, const Expr& low, const Expr& extent);
-  void join(std::vector<size_t> a, std::vector<size_t> b);
+  bool join(std::vector<size_t> a, std::vector<size_t> b);
 
   std::vector<Node> nodes_;
 };

@@ -294,12 +294,20 @@ double body_operations(const LoopTree& tree, const Target& target) {
       const auto along_lanes = [&](const auto& axes) {  // the last dimension of the tile
         return !tile.empty() && std::ranges::count(axes, *tile.rbegin()) > 0;
       };
+      // A vector takes as long if some of its lanes have nothing to do.
+      double idle = 1;
+      if (!gpu && !tile.empty()) {
+        const size_t lane = *tile.rbegin();
+        const double used =
+            std::min(most(extent_in(tree, around, lane)), most(tree.axes[lane].extent));
+        idle = std::ceil(used / lanes) * lanes / used;
+      }
       const bool matrix = gpu && on_matrix_units(task);
       const double factors = matrix ? factor_elements(tree, task, around) : 0;
       const auto evaluations = [&](const std::set<size_t>& along) {
         if (matrix) return factors;
         const double changes = times(tree, around, along);
-        if (!gpu) return along_lanes(along) ? changes : changes * lanes * kScalar;
+        if (!gpu) return changes * (along_lanes(along) ? idle : lanes * kScalar);
         std::set<size_t> repeated = tile;
         repeated.insert(along.begin(), along.end());
         const double threads = times(tree, around, repeated) / kElementsOfThread;

@@ -52,6 +52,7 @@ bool is_widening(const Graph& graph, NodeId node) {
 // A sum over the taps of windows of a product, from the sum to the product.
 struct WindowedDot {
   const Rewriting& step;
+  int64_t least_terms;  // in a tap of a product in groups
   Graph& graph = step.result;
   SourceLocation where = step.node.location;
   NodeId windows = {}, product = {};
@@ -180,13 +181,10 @@ struct WindowedDot {
     Axes contract = side == 0 ? dot.contract_left : dot.contract_right;
     for (const int64_t axis : axes.back())
       if (at(own, axis) < 0 || contains(batch, at(own, axis))) return std::nullopt;
-    // Matrix units need so many terms in a tap. Narrower products in groups stay as they are: their
-    // windows would be read once for each tap and each group.
-    constexpr int64_t kFewTerms = 16;
     Expr terms(1);
     for (const int64_t axis : contract)
       terms *= graph[graph[product].operands[side]].type.shape[static_cast<size_t>(axis)];
-    if (!batch.empty() && terms.range().max < kFewTerms) return std::nullopt;
+    if (!batch.empty() && terms.range().max < least_terms) return std::nullopt;
     for (const int64_t tap : taps.back())
       if (at(others, tap) < 0 || at(own, tap) >= 0) return std::nullopt;
     Axes windowed;
@@ -280,7 +278,7 @@ struct WindowedDot {
 
 }  // namespace
 
-Graph windowed_dots(const Graph& graph) {
+Graph windowed_dots(const Graph& graph, int64_t least_terms) {
   const std::vector<bool> needed = needed_nodes(graph);
   std::vector<int> uses(graph.size());
   for (size_t i = 0; i < graph.size(); ++i)
@@ -289,7 +287,7 @@ Graph windowed_dots(const Graph& graph) {
   for (const GraphOutput& output : graph.outputs()) ++uses[output.node.index];
   const std::vector<bool> relaxed = relaxed_nodes(graph);
   return rewrite(graph, [&](const Rewriting& step) {
-    WindowedDot found{step};
+    WindowedDot found{step, least_terms};
     if (!found.find(uses, relaxed) || !found.pays()) return step.keep();
     for (const size_t side : {0, 1})
       if (const auto sum = found.over_windows_of(side)) return *sum;

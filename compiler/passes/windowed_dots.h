@@ -15,8 +15,13 @@
 
 namespace braze {
 
+/// Matrix units need so many terms in a tap. They leave narrower products in groups as they are:
+/// their windows would be read once for each tap and each group.
+inline constexpr int64_t kTermsOfMatrixUnits = 16;
+
 /// The graph in which sums over the taps of zero-filled windows of products are products over
-/// windows. Products whose results are seen otherwise stay.
-Graph windowed_dots(const Graph& graph);
+/// windows. Products whose results are seen otherwise stay, and so do products in groups with fewer
+/// than `least_terms` terms in a tap.
+Graph windowed_dots(const Graph& graph, int64_t least_terms = 1);
 
 }  // namespace braze

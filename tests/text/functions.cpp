@@ -61,6 +61,8 @@ Graph split_for_cpu(const Graph& graph) {
 }
 
 Graph split_large_gaps(const Graph& graph) { return split_gaps(graph); }
+Graph windowed_for_gpu(const Graph& graph) { return windowed_dots(graph, kTermsOfMatrixUnits); }
+Graph windowed_for_cpu(const Graph& graph) { return windowed_dots(graph); }
 
 Graph flattened(const Graph& graph) { return flatten_updates(graph).value_or(graph); }
 
@@ -414,7 +416,8 @@ constexpr Function kFunctions[] = {
     {"steps", after_steps},
     {"unroll_reductions", run_pass<unroll_reductions>},
     {"unscatter", run_pass<unscatter>},
-    {"windowed_dots", run_pass<windowed_dots>},
+    {"windowed_dots", run_pass<windowed_for_gpu>},
+    {"windowed_dots_cpu", run_pass<windowed_for_cpu>},
 };
 
 constexpr Language kLanguages[] = {

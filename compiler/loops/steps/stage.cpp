@@ -427,13 +427,19 @@ bool begins_in_result(const LoopTree& tree, size_t value) {
       }
     });
   if (!store || reads != 1) return false;
-  const LoopStep& start = placed.body.steps[placed.body.results[2]];
+  const uint32_t first = placed.body.results[2];
+  const LoopStep& start = placed.body.steps[first];
+  // Terms that are made from it too would be read while sums replace it.
+  const bool only_start = std::ranges::count(placed.body.results, first) == 1 &&
+                          std::ranges::none_of(placed.body.steps, [&](const LoopStep& s) {
+                            return std::ranges::count(s.arguments, first) > 0;
+                          });
   size_t loads = 0;
   for (const LoopRegion& phase : tree.phases)
     visit_steps(phase, LoopStep::Kind::Load,
                 [&](const LoopTask&, const LoopStep& s) { loads += s.source == store->target; });
   return start.kind == LoopStep::Kind::Load && start.source == store->target &&
-         start.conditions.empty() && start.at == store->at && loads == 1;
+         start.conditions.empty() && start.at == store->at && loads == 1 && only_start;
 }
 
 }  // namespace
