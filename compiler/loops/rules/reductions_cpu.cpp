@@ -225,10 +225,29 @@ bool reads_again(const LoopTree& tree, size_t line, const WalkFacts& facts, int6
   });
 }
 
+// How many matrices a walk down the columns multiplies by something and does nothing else with, so
+// that it waits for memory only.
+int64_t matrices_of(const LoopTree& tree, const WalkFacts& facts, size_t column) {
+  std::set<size_t> out;
+  for (const LoopTask* task : facts.tasks) {
+    const bool loads = std::ranges::all_of(
+        task->body.steps, [](const LoopStep& s) { return s.kind == LoopStep::Kind::Load; });
+    if (task->has_state() && (task->kind != LoopTask::Kind::Dot || !loads)) return 1;
+  }
+  for (const TreeAccess& access : facts.touched)
+    if (!access.store && access.stride(tree.axes[column]) != 0 &&
+        access.stride(tree.axes[facts.along]) != 0)
+      out.insert(access.tensor);
+  return std::max<int64_t>(std::ssize(out), 1);
+}
+
 void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts, size_t column,
                   int64_t wide, const Target& target) {
   const std::string lane = out.tree.axes[column].name, along = out.tree.axes[facts.along].name;
   const int64_t extent = planned_extent(out.tree, column);
+  // Rows of several matrices are so far apart that nothing fetches them early: a turn reads more of
+  // them at the same time.
+  const int64_t matrices = std::min<int64_t>(matrices_of(out.tree, facts, column), 2);
   size_t bytes = 4;  // of the widest sum
   for (const LoopTask* task : facts.tasks)
     if (task->makes_value()) bytes = std::max(bytes, size_of(out.tree.values[task->target].dtype));
@@ -299,7 +318,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
   }
   share_values(out, nest, lane, tile, target);
   deal_lines(out, lines, {{lane, tile}});
-  int64_t rows = std::max<int64_t>(kRowsOfTurn * (wide / tile) / neighbours, 1);
+  int64_t rows = std::max<int64_t>(kRowsOfTurn * matrices * (wide / tile) / neighbours, 1);
   while (rows > 1 && facts.length < 2 * rows) rows /= 2;
   if (rows > 1)
     cut_walks(out, along, rows);
