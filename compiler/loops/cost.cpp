@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -19,15 +18,6 @@ namespace braze {
 
 namespace {
 
-// The bytes that move at the Target's `cache_bytes_per_second`: those of the cache that all
-// multiprocessors share, or of the last private caches of all cores. A core of a CPU draws no more
-// from the cache that it shares than from memory, because it has few lines under way.
-double fast_cache_bytes(const Target& target) {
-  return target.kind == TargetKind::Gpu
-             ? static_cast<double>(target.l3_bytes)
-             : static_cast<double>(target.l2_bytes) * std::max(target.cores, 1);
-}
-
 // --- What a tree does ---------------------------------------------------------------------------
 
 struct Work {
@@ -42,9 +32,8 @@ struct Work {
   double written = 0;        // bytes of tensors that are written
   double loaded = 0;         // bytes that all instances load
   double lines = 0;          // bytes of the lines that the warps of a GPU load
-  double cached_again = 0;   // bytes that later loops load again and that the fast cache holds
+  double cached_again = 0;   // bytes that later loops load again and that the shared cache holds
   double read_again = 0;     // bytes that later loops load again and that it does not hold
-  double begun = 0;          // bytes that a CPU could move while runs of bytes begin
   double beside_products = 0;  // bytes that follow asynchronous dots and do not move beside them
   double slowly = 0;           // what these bytes cost, in bytes at the rate of memory
   double turns = 1;            // of loops in which an instance waits for what it loads
@@ -251,15 +240,6 @@ bool jumps(const LoopTree& tree, const LoopStep& s, const LoopAxis& lane, int64_
               .as_constant();
 }
 
-// The operations that combine one part of two tuples.
-double combine_cost(const Combiner& combiner) {
-  if (const auto monoid = combiner.monoid()) return operation_cost(info(*monoid).combine);
-  double out = 0;
-  for (const CombinerStep& step : combiner.body()->steps)
-    if (step.kind == CombinerStep::Kind::Apply) out += operation_cost(step.op);
-  return out / static_cast<double>(combiner.parts());
-}
-
 // A CPU has no unit for approximations: a power of two is a polynomial.
 double cpu_cost(const LoopStep& s) {
   constexpr double kPower = 12;
@@ -276,7 +256,6 @@ double body_operations(const LoopTree& tree, const Target& target) {
   constexpr double kScalar = 0.25;  // of the time of an operation on a vector
   constexpr double kPairs = 2;      // a shuffle and an operation, on vectors
   constexpr double kJump = 32;      // of an element that a vector takes alone
-  constexpr double kArg = 3;        // a comparison, and a choice of the value and of the index
   const bool gpu = target.kind == TargetKind::Gpu;
   const int lanes = target.vector_lanes(4);
   double out = 0;
@@ -314,18 +293,9 @@ double body_operations(const LoopTree& tree, const Target& target) {
         return std::max(changes, std::min(threads, std::max(changes, instances) * kThreads) /
                                      (along_lanes(along) ? kOfNeighbours : 1));
       };
-      if (!gpu) {
-        const bool arg = task.kind == LoopTask::Kind::Arg;
-        const double indices = times(tree, around, all);
-        if (arg) out += kArg * indices;
-        // The lanes of a state are combined pair by pair, and those of each vector of a scan.
-        if ((arg || task.kind == LoopTask::Kind::Fold) && along_lanes(task.over))
-          out += kPairs * lanes * std::log2(lanes) * elements_along(tree, own_axes(tree, task)) *
-                 (arg ? kArg : 1);
-        if (task.kind == LoopTask::Kind::Scan)
-          out += combine_cost(task.combiner) * indices *
-                 (along_lanes(task.over) ? kPairs * std::log2(lanes) : 1);
-      }
+      // The lanes of a state are combined pair by pair.
+      if (!gpu && task.kind == LoopTask::Kind::Fold && along_lanes(task.over))
+        out += kPairs * lanes * std::log2(lanes) * elements_along(tree, own_axes(tree, task));
       const auto axes = axes_of_steps(tree, task.body);
       for (size_t i = 0; i < axes.size(); ++i) {
         const LoopStep& s = task.body.steps[i];
@@ -424,53 +394,9 @@ double line_bytes(const LoopTree& tree, const LoopTask& task, const std::set<siz
   return touched <= kLine / 8 ? element : touched;
 }
 
-// The bytes side by side in memory that a CPU loads before it goes to another place: those of the
-// tile, and of the loops around it as long as their turns follow each other in memory.
-// `tile`: the axes of the task.
-double run_bytes(const LoopTree& tree, const std::set<size_t>& tile,
-                 const std::vector<const Loop*>& around, const Expr& offset, double element) {
-  std::vector<std::pair<int64_t, size_t>> strides;  // in elements; and the axis
-  for (const size_t axis : tile) {
-    const auto coefficient = offset.coefficient_of(tree.axes[axis].name);
-    const auto stride = coefficient ? coefficient->as_constant() : std::nullopt;
-    if (!stride) return std::numeric_limits<double>::infinity();
-    if (*stride != 0) strides.emplace_back(std::abs(*stride), axis);
-  }
-  std::ranges::sort(strides);
-  // The elements side by side if the loops outside of `outside` stand still.
-  const auto run = [&](const std::vector<const Loop*>& outside) {
-    double out = 1;
-    for (const auto& [stride, axis] : strides) {
-      const double extent = most(extent_in(tree, outside, axis));
-      if (extent == 1) continue;
-      if (static_cast<double>(stride) > out) break;
-      out = std::max(out, static_cast<double>(stride) * extent);
-    }
-    return out;
-  };
-  std::vector<const Loop*> outside = around;
-  double out = run(outside);
-  while (!outside.empty() && outside.back()->on == Machine::None) {
-    const Loop& loop = *outside.back();
-    outside.pop_back();
-    const bool moves = std::ranges::any_of(loop.levels, [&](const LoopLevel& level) {
-      return std::ranges::count(strides, level.axis, &std::pair<int64_t, size_t>::second) > 0;
-    });
-    if (!moves) continue;
-    const double longer = run(outside);
-    if (longer == out) break;
-    out = longer;
-  }
-  return out * element;
-}
-
 // A turn that a loop leaves out because its term has another place takes this share of the time of
 // a turn that loads.
 constexpr double kSought = 0.125;
-
-// Where a run of bytes begins, a core of a CPU waits for memory, as long as it takes to load so
-// many bytes. Stores wait for nothing, and a GPU has other threads.
-constexpr double kBegin = 64;
 
 // The memory that the tasks load and store.
 class Traffic {
@@ -519,7 +445,7 @@ class Traffic {
       if (value.storage != Storage::Workspace) continue;
       const double bytes = elements_along(tree_, {value.axes.begin(), value.axes.end()}) *
                            static_cast<double>(size_of(value.dtype));
-      const bool cached = bytes <= fast_cache_bytes(target_);
+      const bool cached = bytes <= static_cast<double>(target_.l3_bytes);
       (cached ? out_.cached_again : out_.read_again) += 2 * bytes;
     }
   }
@@ -562,8 +488,6 @@ class Traffic {
     out_.loaded += bytes <= keeps ? std::min(bytes * target_.cores, all) : all;
     if (!again) {
       read_[load.source] += bytes;
-      if (target_.kind == TargetKind::Cpu)
-        out_.begun += bytes * kBegin / run_bytes(tree_, tile, around, offset, element);
       return;
     }
     double instances = 1;
@@ -575,7 +499,7 @@ class Traffic {
     const double own = bytes / instances;
     const double at_once = std::min(instances, static_cast<double>(target_.cores));
     if (own <= static_cast<double>(target_.l2_bytes)) return;
-    const bool cached = own * at_once <= fast_cache_bytes(target_);
+    const bool cached = own * at_once <= static_cast<double>(target_.l3_bytes);
     (cached ? out_.cached_again : out_.read_again) += bytes;
   }
 
@@ -659,6 +583,9 @@ Work work_of(const LoopTree& tree, const Target& target) {
 struct Reached {
   double memory, cache;  // shares of the Target's rates
   double contractions;   // of products on vector units, a share of the Target's rate
+  // The share of the shared cache whose content is there because of the kernel before, or remains
+  // there for its next use.
+  double resident;
   // The shorter one of memory time and compute time is hidden by the longer one, except for this
   // share; the second is for kernels that compute elements from folds over their own tile.
   double not_overlapped, not_overlapped_after_folds;
@@ -673,6 +600,7 @@ struct Reached {
 constexpr Reached kCpu{.memory = 1,
                        .cache = 1,
                        .contractions = 0.8,
+                       .resident = 1,
                        .not_overlapped = 0.25,
                        .not_overlapped_after_folds = 0.25,
                        .not_overlapped_by_dots = 0.25,
@@ -685,6 +613,7 @@ constexpr Reached kCpu{.memory = 1,
 constexpr Reached kGpu{.memory = 0.76,
                        .cache = 0.9,
                        .contractions = 0.5,
+                       .resident = 0.25,
                        .not_overlapped = 0.1,
                        .not_overlapped_after_folds = 0.2,
                        .not_overlapped_by_dots = 0.5,
@@ -698,9 +627,6 @@ constexpr Reached kGpu{.memory = 0.76,
 constexpr double kAsynchronousDots = 0.8, kWarpDots = 0.25, kWarpHalfDots = 0.62;
 // Where there are asynchronous instructions, those of warps reach this share of the rate.
 constexpr double kBesideAsynchronous = 0.62;
-// The share of the fast cache whose content is there because of the kernel before, or remains there
-// for its next use.
-constexpr double kResident = 0.25;
 // What is loaded often comes faster than from the shared cache, by this factor, because a part of
 // it is in a closer one.
 constexpr double kCloser = 2.25;
@@ -748,9 +674,9 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
   const double memory = target.memory_bytes_per_second * reached.memory;
   const double cache = target.cache_bytes_per_second * reached.cache;
   const double beside = work.read + work.written - work.beside_products;
-  const double resident = std::min(beside, fast_cache_bytes(target) * kResident);
-  double moving = (resident + work.cached_again) / cache +
-                  (beside - resident + work.read_again + work.begun) / memory;
+  const double resident = std::min(beside, static_cast<double>(target.l3_bytes) * reached.resident);
+  double moving =
+      (resident + work.cached_again) / cache + (beside - resident + work.read_again) / memory;
   if (gpu && !work.multiplies)
     moving = std::max({moving, (work.loaded + work.written) / (cache * kCloser),
                        work.lines / (target.flops_per_second * kLineBytesPerFlop)});

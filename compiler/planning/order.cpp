@@ -22,10 +22,8 @@ namespace {
 // into the nearest cache does not count.
 constexpr double kMoreMemory = 0.125;
 // A kernel that runs for less than this many times the price of a launch is worth joining to
-// others, even if it fills the machine. On a CPU, threads must wake for a launch, and the first to
-// end waits for the last (optimizers/sgd of the sweep on two cores: 13 launches took 549 us, 6 took
-// 498 us).
-constexpr double kShortRun = 16, kShortRunOnThreads = 56;
+// others, even if it fills the machine.
+constexpr double kShortRun = 16;
 // A bucket of collectives is full when the transfer of its bytes takes this many times its latency.
 // Further members would save only a small part of its time, but kernels would wait for them.
 constexpr double kFullBucket = 4;
@@ -141,9 +139,8 @@ class Order {
     if (fusion.kernel.resident) return false;
     // The estimate includes the price of a launch. A kernel that cannot be fused with any
     // other has no estimate.
-    const double most = target_.kind == TargetKind::Cpu ? kShortRunOnThreads : kShortRun;
     const bool is_short =
-        fusion.seconds > 0 && fusion.seconds < (most + 1) * target_.launch_seconds;
+        fusion.seconds > 0 && fusion.seconds < (kShortRun + 1) * target_.launch_seconds;
     return is_short || leaves_room(fusion.kernel, target_);
   }
 

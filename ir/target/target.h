@@ -46,7 +46,7 @@ struct Target {
 
   // Speeds of all cores together, for the cost model.
   double memory_bytes_per_second = 40e9;
-  double cache_bytes_per_second = 200e9;  ///< CPU: of the last private caches; GPU: of the shared
+  double cache_bytes_per_second = 200e9;  ///< of the last private cache
   double flops_per_second = 200e9;        ///< f32 fused multiply-adds, two flops each
   double launch_seconds = 3e-6;           ///< cost of one kernel launch
   // What devices do together; `braze doctor --calibrate` measures it.

@@ -20,41 +20,25 @@ namespace {
 struct Level {
   std::string_view target;
   std::vector<std::string_view> features;
-  // f32 operations per second, at the clock of a server under load, and those of processors with
-  // two units that multiply and add whole vectors.
-  double flops_per_core, two_units_flops_per_core;
+  double flops_per_core;  // f32, at the clock of a server under load
 };
 
 const std::vector<Level>& levels() {
   static const std::vector<std::string_view> v3 = {"avx",  "avx2", "bmi",   "bmi2",
                                                    "f16c", "fma",  "lzcnt", "movbe"};
   static const std::vector<Level> all = [] {
-    Level v4{"x86-64-v4", v3, 110e9, 166e9};
+    Level v4{"x86-64-v4", v3, 110e9};
     for (const std::string_view f : {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}) {
       v4.features.push_back(f);
     }
-    return std::vector<Level>{v4, {"x86-64-v3", v3, 80e9, 80e9}};
+    return std::vector<Level>{v4, {"x86-64-v3", v3, 80e9}};
   }();
   return all;
 }
 
-// Bytes per second: of one core from memory, of all cores from memory, and of one core from its
-// last private cache.
-constexpr double kCoreMemorySpeed = 24e9;
+constexpr double kCoreMemorySpeed = 20e9;
 constexpr double kMostMemorySpeed = 200e9;
 constexpr double kCoreCacheSpeed = 80e9;
-
-// Whether a core has two units for multiply-adds of 64 bytes. The processor does not say so, but
-// those with arithmetic in f16 (Xeons since Sapphire Rapids) do; the AVX-512 of Zen 4 goes through
-// units of 32 bytes.
-bool has_two_wide_units() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512fp16") != 0;
-#else
-  return false;
-#endif
-}
 
 /// The first line of a file, empty if there is none.
 std::string first_line(const std::string& path) {
@@ -172,9 +156,7 @@ Target host_target(int threads) {
   target.memory_bytes_per_second = std::min(cores * kCoreMemorySpeed, kMostMemorySpeed);
   target.cache_bytes_per_second = cores * kCoreCacheSpeed;
   for (const Level& level : levels()) {
-    if (level.target == target.name)
-      target.flops_per_second =
-          cores * (has_two_wide_units() ? level.two_units_flops_per_core : level.flops_per_core);
+    if (level.target == target.name) target.flops_per_second = cores * level.flops_per_core;
   }
   return target;
 }
