@@ -40,7 +40,7 @@ NodeId dot_gradient(Backward& b, size_t side, const Axes64& batch, const Axes64&
     const auto pair = std::find(other_contract.begin(), other_contract.end(), axis);
     contracted.push_back(contract[static_cast<size_t>(pair - other_contract.begin())]);
   }
-  const Axes64 swapped = joined(batch, contracted, free);
+  const Axes64 swapped = joined(batch, contracted, free), plain = joined(batch, free, contracted);
   const bool swaps = std::is_sorted(swapped.begin(), swapped.end());
   if (swaps) {
     std::swap(left, right);
@@ -48,7 +48,7 @@ NodeId dot_gradient(Backward& b, size_t side, const Axes64& batch, const Axes64&
     std::swap(back.contract_left, back.contract_right);
   }
   const NodeId product = build::dot(b.graph, left, right, back, std::nullopt, b.where());
-  const Axes64 holds = swaps ? swapped : joined(batch, free, contracted);
+  const Axes64& holds = swaps ? swapped : plain;
   if (std::is_sorted(holds.begin(), holds.end())) return product;
   Axes64 permutation(holds.size());
   for (size_t i = 0; i < holds.size(); ++i) permutation[at(holds[i])] = static_cast<int64_t>(i);
