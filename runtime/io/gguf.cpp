@@ -445,7 +445,9 @@ class Packer {
   Packer(const GgufType& type, int64_t k, int64_t n) : type_(type), k_(k), n_(n) {}
 
   int64_t low_rows() const { return k_ / 8; }
-  int64_t high_rows() const { return k_ * (type_.bits - 4) / 32; }
+  // Rows have whole blocks, which are multiples of 32. A tensor without rows may have any number of
+  // columns.
+  int64_t high_rows() const { return k_ / 32 * (type_.bits - 4); }
   int64_t scale_rows() const { return k_ / type_.group; }
 
   void pack(std::span<const GgufBlock> blocks, Parts& parts, int64_t matrix, int64_t k,
