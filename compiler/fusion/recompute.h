@@ -9,10 +9,9 @@
 namespace braze {
 
 /// Whether computing `dot` again may take less time than writing its elements to memory and reading
-/// them back. This can only hold for a dot that is much larger than its factors, on a CPU at least
-/// twice as large. The rates of
-/// asynchronous matrix units tell. On a CPU the prices of the kernels that read the dot must tell,
-/// because they may leave out much of it (what a mask hides).
+/// them back. This can only hold for a dot that is at least four times as large as each factor, and
+/// twice on a CPU. The rates of asynchronous matrix units tell. On a CPU the prices of the kernels
+/// that read the dot must tell, because they may leave out much of it (what a mask hides).
 bool may_be_cheaper_again(const LoopForms& forms, NodeId dot, const Target& target);
 
 /// The number of operations to compute `node` once at one index, together with the nodes before it
