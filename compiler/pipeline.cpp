@@ -52,48 +52,51 @@ namespace {
 /// A function from Graph to Graph.
 struct Pass {
   std::string_view name;
-  Graph (*run)(const Graph&);
+  Graph (*run)(const Graph&, const Target&);
   std::string_view purpose;
   bool only_fast = false;  // changes results
   bool only_gpu = false;
-  bool only_cpu = false;
   bool not_strict = false;  // moves roundings into sums
 };
+
+/// A pass that does the same for all targets.
+template <Graph (*kRun)(const Graph&)>
+Graph alike(const Graph& graph, const Target&) {
+  return kRun(graph);
+}
 
 constexpr Pass kPasses[] = {
     // The first: the reference finds the same sums in the graph as it is written.
     {.name = "interchange_sums",
-     .run = interchange_sums,
+     .run = alike<interchange_sums>,
      .purpose = "sums of a product's results become sums of a smaller product's",
      .not_strict = true},
     {.name = "unscatter",
-     .run = unscatter,
+     .run = alike<unscatter>,
      .purpose = "a small scatter_add becomes a sum over its updates",
      .only_gpu = true},
-    {"expand", expand, "formula rows become machine and math rows"},
-    {"approximate", approximate, "fewer roundings and divisions", /*only_fast=*/true},
+    {"expand", alike<expand>, "formula rows become machine and math rows"},
+    {"approximate", alike<approximate>, "fewer roundings and divisions", /*only_fast=*/true},
     {.name = "windowed_dots",
-     .run = [](const Graph& graph) { return windowed_dots(graph, kTermsOfMatrixUnits); },
+     .run =
+         [](const Graph& graph, const Target& target) {
+           return windowed_dots(graph, target.kind == TargetKind::Gpu ? kTermsOfMatrixUnits : 1);
+         },
      .purpose = "sums over the taps of windows of products become products over windows",
-     .only_gpu = true,
-     .not_strict = true},
-    {.name = "windowed_dots",
-     .run = [](const Graph& graph) { return windowed_dots(graph); },
-     .purpose = "the same, also in narrow groups",
-     .only_cpu = true,
      .not_strict = true},
     {.name = "split_gaps",
-     .run = [](const Graph& graph) { return split_gaps(graph); },
+     .run = [](const Graph& graph, const Target&) { return split_gaps(graph); },
      .purpose = "products over windows with gaps become products for each remainder",
      .not_strict = true},
     {.name = "narrow_dots",
-     .run = narrow_dots,
+     .run = alike<narrow_dots>,
      .purpose = "batches of narrow products become sums of products",
      .only_gpu = true},
-    {"fold", fold, "nodes that depend on constants only are computed"},
-    {"simplify", simplify, "local rewrites that change no bit of a result"},
-    {"unroll_reductions", unroll_reductions, "small reductions in others become expressions"},
-    {"split_concats", split_concats, "many parts are joined in steps"},
+    {"fold", alike<fold>, "nodes that depend on constants only are computed"},
+    {"simplify", alike<simplify>, "local rewrites that change no bit of a result"},
+    {"unroll_reductions", alike<unroll_reductions>,
+     "small reductions in others become expressions"},
+    {"split_concats", alike<split_concats>, "many parts are joined in steps"},
 };
 
 /// The bytes of a tensor's elements.
@@ -158,9 +161,8 @@ Graph run_passes(Graph graph, Precision precision, const Target& target, PhaseVi
     if (pass.only_fast && precision != Precision::Fast) continue;
     if (pass.not_strict && precision == Precision::Strict) continue;
     if (pass.only_gpu && target.kind != TargetKind::Gpu) continue;
-    if (pass.only_cpu && target.kind != TargetKind::Cpu) continue;
     const TraceSpan span("pass", pass.name);
-    graph = pass.run(graph);
+    graph = pass.run(graph, target);
     shown(pass.name);
   }
   if (target.matrix_speed > 0) {
