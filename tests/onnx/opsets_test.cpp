@@ -163,6 +163,13 @@ TEST_F(Opsets, ResizeHasOtherPlacesFrom11) {
       // Element i is at (i + 0.5) / 2 - 0.5.
       {11, shape, kFour, now(), {0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3}},
       {13, shape, kFour, now(), {0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3}},
+      // A region has no effect on these places.
+      {11,
+       shape,
+       kFour,
+       floats("region", {8}, {0, 0, 0, 0, 1, 1, 1, 1}) + twice +
+           node("Resize", {"x", "region", "s"}, "y", linear),
+       {0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3}},
       // 4 / 3 (i + 0.5) - 0.5 is 1/6, 3/2, 17/6. The half goes down unless the file says otherwise.
       {13, shape, kFour, three(""), {0, 1, 3}},
       {13, shape, kFour, three(attribute("nearest_mode", "round_prefer_ceil")), {0, 2, 3}},

@@ -513,6 +513,8 @@ Tensor resized(OnnxNode& n) {
     const auto given = n.constant(1, "roi");
     for (int64_t i = 0; i < given->numel(); ++i) region.push_back(given->get_double(i));
     if (region.size() != 2 * axes.size()) n.refuse("roi is not two numbers for each axis");
+  } else if (!is_old) {
+    n.ignore(1);  // only those coordinates have a region, but opset 11 asks for one
   }
   n.ignore("keep_aspect_ratio_policy");
   return resample(n, how, axes, stretch, region);
