@@ -45,20 +45,24 @@ class Restored {
 /// Collects everything in a file that cannot be imported, for one error.
 class Problems {
  public:
-  void add(std::string text) { texts_.push_back(std::move(text)); }
+  void add(std::string text) {
+    ++count_;
+    bytes_ += text.size();
+    if (bytes_ <= kMostBytes) texts_.push_back(std::move(text));
+  }
   /// One of an input, which is there before all nodes.
   void add_input(std::string text) {
     add(std::move(text));
     ++inputs_;
   }
-  size_t count() const { return texts_.size(); }
+  size_t count() const { return count_; }
 
   /// Throws `code` if there are problems. The file has `inputs` inputs and `total` other things,
   /// one of which is called `one`.
   void fail_if_any(const Code& code, const std::string& file, size_t inputs, std::string_view one,
                    size_t total) const {
-    if (texts_.empty()) return;
-    const size_t others = texts_.size() - inputs_;
+    if (count_ == 0) return;
+    const size_t others = count_ - inputs_;
     std::string text = fmt::format("{}: ", file);
     if (inputs_ == 0)
       text += fmt::format("{} cannot be imported, of {}", count_text(others, one), total);
@@ -69,12 +73,17 @@ class Problems {
           fmt::format("{} and {} cannot be imported, of {} and {}", count_text(inputs_, "input"),
                       count_text(others, one), count_text(inputs, "input"), count_text(total, one));
     for (const std::string& problem : texts_) text += "\n  " + problem;
+    if (count_ > texts_.size()) text += fmt::format("\n  and {} more", count_ - texts_.size());
     fail(code, std::move(text));
   }
 
  private:
+  // A node with a long name that many calls build would fill the memory.
+  static constexpr size_t kMostBytes = size_t{1} << 20;
+
   std::vector<std::string> texts_;
-  size_t inputs_ = 0;  // how many of them are about inputs
+  size_t count_ = 0, bytes_ = 0;  // of all
+  size_t inputs_ = 0;             // how many of them are about inputs
 };
 
 /// The text of an error about one node.

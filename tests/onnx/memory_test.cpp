@@ -170,7 +170,7 @@ std::string functions(int count, const std::string& innermost) {
     out += field(
         25, field(1, "f" + std::to_string(i)) + field(4, "a") + field(5, "c") + opsets +
                 field(10, "own") +
-                (i == 0 ? innermost : call(inner, "a", "b", "own") + call(inner, "b", "c", "own")));
+                (i == 0 ? innermost : call(inner, "a", "b", "own") + call(inner, "a", "c", "own")));
   }
   return field(8, field(1, "own") + number(2, 1)) + out;
 }
@@ -196,6 +196,20 @@ TEST(ImportMemory, AWeightOfAFunctionIsThereOnceForAllCalls) {
   const Taken calls = taken(calling("f10") + functions(11, weight + add));
   EXPECT_EQ(calls.error, "");
   EXPECT_LT(calls.bytes, kMost);
+}
+
+TEST(ImportMemory, NamesOfNodesOfAFunctionAreNotThereInFullForEachCall) {
+  const auto calls = [](const std::string& op) {
+    const std::string named =
+        field(7, field(1, "a") + field(2, "c") + field(3, std::string(50'000, 'n')) + field(4, op));
+    return taken(calling("f11") + functions(12, named));
+  };
+  const Taken labels = calls("Neg"), problems = calls("Teleport");
+  EXPECT_EQ(labels.error, "");
+  EXPECT_LT(labels.bytes, kMost);
+  EXPECT_EQ(contains(problems.error.substr(0, 200), "2048 nodes cannot be imported"), "");
+  EXPECT_EQ(contains(problems.error.substr(problems.error.size() - 20), " more"), "");
+  EXPECT_LT(problems.bytes, kMost);
 }
 
 TEST(ImportMemory, LoopsWithinLoopsTakeWhatTheTextJustifies) {

@@ -36,6 +36,7 @@ using braze::codes::kOnnxFile;
 // The greatest value of a size for which the caller gives no range. A tensor with four such extents
 // stays within the limits of a type.
 constexpr int64_t kGreatestSize = 8192;
+constexpr size_t kLongestLabel = 256;
 
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
@@ -454,11 +455,15 @@ class Importer final : public Surroundings {
     return true;
   }
 
-  // Labels a value with the node's name, unless it already has a label.
+  // Labels a value with the end of the node's name, unless it already has a label. A node of a
+  // function labels a value in each call, so labels are not long.
   void label(const Tensor& value, const std::string& name) {
     const Node& node = builder_->graph[detail::node_of(value)];
     if (node.label.empty() && !node.as<InputOp>() && !node.as<ConstantOp>())
-      builder_->graph.set_label(detail::node_of(value), word_of(name, "value"));
+      builder_->graph.set_label(
+          detail::node_of(value),
+          word_of(std::string_view(name).substr(name.size() - std::min(name.size(), kLongestLabel)),
+                  "value"));
   }
 
   // ---- Functions --------------------------------------------------------------------------------
