@@ -108,10 +108,11 @@ TEST(ImportMemory, FoldedValuesTakeWhatTheFileJustifies) {
 
 // Forty values, each small enough, are read one after the other.
 TEST(ImportMemory, FoldedValuesThatNothingReadsMakeRoom) {
-  std::string graph = integers("size", {1 << 17});
+  std::string graph;
   for (int i = 0; i < 40; ++i) {
     const std::string n = std::to_string(i);
-    graph += node("ConstantOfShape", {"size"}, "c" + n) +
+    graph += integers("size" + n, {(1 << 17) + i}) +
+             node("ConstantOfShape", {"size" + n}, "c" + n) +
              node("Cast", {"c" + n}, "d" + n, attribute("to", 11)) +
              node("Sin", {"d" + n}, "s" + n) + node("NonZero", {"s" + n}, "z" + n) +
              node("Cast", {"z" + n}, "y" + n, attribute("to", 1)) + output("y" + n);
@@ -157,8 +158,9 @@ TEST(ImportMemory, ConstantsThatNodesMakeTakeWhatTheFileJustifies) {
   EXPECT_LT(taps.bytes, kMost);
 }
 
-// Function i calls function i - 1 twice.
-std::string functions(int count, const std::string& innermost) {
+// Function i calls function i - 1 twice, the second time with the result of the first, or with the
+// same operand.
+std::string functions(int count, const std::string& innermost, bool in_turn = true) {
   const auto call = [](const std::string& op, const std::string& x, const std::string& y,
                        const std::string& domain) {
     return field(7, field(1, x) + field(2, y) + field(4, op) + field(7, domain));
@@ -167,10 +169,11 @@ std::string functions(int count, const std::string& innermost) {
   std::string out;
   for (int i = 0; i < count; ++i) {
     const std::string inner = "f" + std::to_string(i - 1);
-    out += field(
-        25, field(1, "f" + std::to_string(i)) + field(4, "a") + field(5, "c") + opsets +
-                field(10, "own") +
-                (i == 0 ? innermost : call(inner, "a", "b", "own") + call(inner, "a", "c", "own")));
+    out += field(25, field(1, "f" + std::to_string(i)) + field(4, "a") + field(5, "c") + opsets +
+                         field(10, "own") +
+                         (i == 0 ? innermost
+                                 : call(inner, "a", "b", "own") +
+                                       call(inner, in_turn ? "b" : "a", "c", "own")));
   }
   return field(8, field(1, "own") + number(2, 1)) + out;
 }
@@ -199,12 +202,12 @@ TEST(ImportMemory, AWeightOfAFunctionIsThereOnceForAllCalls) {
 }
 
 TEST(ImportMemory, NamesOfNodesOfAFunctionAreNotThereInFullForEachCall) {
-  const auto calls = [](const std::string& op) {
+  const auto calls = [](const std::string& op, bool in_turn) {
     const std::string named =
         field(7, field(1, "a") + field(2, "c") + field(3, std::string(50'000, 'n')) + field(4, op));
-    return taken(calling("f11") + functions(12, named));
+    return taken(calling("f11") + functions(12, named, in_turn));
   };
-  const Taken labels = calls("Neg"), problems = calls("Teleport");
+  const Taken labels = calls("Neg", true), problems = calls("Teleport", false);
   EXPECT_EQ(labels.error, "");
   EXPECT_LT(labels.bytes, kMost);
   EXPECT_EQ(contains(problems.error.substr(0, 200), "2048 nodes cannot be imported"), "");
