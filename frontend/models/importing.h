@@ -21,6 +21,10 @@ namespace braze {
 /// Tensors of a file with at most this many elements are constants of the graph. Others are
 /// weights.
 inline constexpr int64_t kMostConstant = 64;
+/// How many nodes a graph may have, and how many nodes of the file may be built, with those of
+/// functions and loops once for each call and turn. A node of a file takes at least 16 bytes, so
+/// only what is built several times reaches the limit.
+inline size_t most_nodes(size_t file_bytes) { return (size_t{1} << 15) + file_bytes / 16; }
 /// How deeply calls of functions may be nested.
 inline constexpr int kMostCalls = 64;
 
@@ -41,21 +45,45 @@ class Restored {
 /// Collects everything in a file that cannot be imported, for one error.
 class Problems {
  public:
-  void add(std::string text) { texts_.push_back(std::move(text)); }
-  size_t count() const { return texts_.size(); }
+  void add(std::string text) {
+    ++count_;
+    bytes_ += text.size();
+    if (bytes_ <= kMostBytes) texts_.push_back(std::move(text));
+  }
+  /// One of an input, which is there before all nodes.
+  void add_input(std::string text) {
+    add(std::move(text));
+    ++inputs_;
+  }
+  size_t count() const { return count_; }
 
-  /// Throws `code` if there are problems. The file has `total` things, and one is called `one`.
-  void fail_if_any(const Code& code, const std::string& file, std::string_view one,
+  /// Throws `code` if there are problems. The file has `inputs` inputs and `total` other things,
+  /// one of which is called `one`.
+  void fail_if_any(const Code& code, const std::string& file, size_t inputs, std::string_view one,
                    size_t total) const {
-    if (texts_.empty()) return;
-    std::string text = fmt::format("{}: {} cannot be imported, of {}", file,
-                                   count_text(texts_.size(), one), total);
+    if (count_ == 0) return;
+    const size_t others = count_ - inputs_;
+    std::string text = fmt::format("{}: ", file);
+    if (inputs_ == 0)
+      text += fmt::format("{} cannot be imported, of {}", count_text(others, one), total);
+    else if (others == 0)
+      text += fmt::format("{} cannot be imported, of {}", count_text(inputs_, "input"), inputs);
+    else
+      text +=
+          fmt::format("{} and {} cannot be imported, of {} and {}", count_text(inputs_, "input"),
+                      count_text(others, one), count_text(inputs, "input"), count_text(total, one));
     for (const std::string& problem : texts_) text += "\n  " + problem;
+    if (count_ > texts_.size()) text += fmt::format("\n  and {} more", count_ - texts_.size());
     fail(code, std::move(text));
   }
 
  private:
+  // A node with a long name that many calls build would fill the memory.
+  static constexpr size_t kMostBytes = size_t{1} << 20;
+
   std::vector<std::string> texts_;
+  size_t count_ = 0, bytes_ = 0;  // of all
+  size_t inputs_ = 0;             // how many of them are about inputs
 };
 
 /// The text of an error about one node.

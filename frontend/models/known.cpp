@@ -17,8 +17,16 @@ using Elements = std::vector<Expr>;
 // Values beyond these limits are not shapes, and computing them would take time.
 constexpr int64_t kMostIntegers = 4096;
 constexpr int64_t kMostElements = int64_t{1} << 22;
-// The limit for all computed values together. Thus a small file cannot fill the memory.
+// The elements of all computed values together, which limits the time.
 constexpr int64_t kMostInAll = int64_t{1} << 26;
+// What computed values may hold beside as many bytes as the file has.
+constexpr int64_t kBaseBytes = int64_t{1} << 24;
+// The interpreter lists a source or a wide number for each element of a result or an operand.
+constexpr int64_t kBytesOfStep = 32;
+// What a value takes beside its elements.
+constexpr int64_t kBytesOfEntry = 256;
+// An expression, and what it refers to.
+constexpr int64_t kBytesOfInteger = 256;
 // Above this, f32 cannot represent every whole number.
 constexpr int64_t kMostWholeFloat = int64_t{1} << 24;
 
@@ -43,6 +51,13 @@ std::optional<Elements> whole_numbers(const HostTensor& value) {
     }
   }
   return out;
+}
+
+int64_t bytes_of(const HostTensor& value) {
+  return kBytesOfEntry + value.numel() * static_cast<int64_t>(size_of(value.dtype()));
+}
+int64_t bytes_of(const Elements& elements) {
+  return kBytesOfEntry + static_cast<int64_t>(elements.size()) * kBytesOfInteger;
 }
 
 // Whether a conversion to `dtype` keeps all values of `e`.
@@ -255,30 +270,109 @@ std::vector<NodeId> KnownValues::needed(NodeId id,
   return {seen.begin(), seen.end()};
 }
 
-std::shared_ptr<const HostTensor> KnownValues::constant(NodeId id) {
-  const auto is_known = [&](NodeId node) { return constants_.contains(node); };
-  for (const NodeId next : needed(id, is_known)) {
-    if (is_known(next)) continue;
-    const Node& node = graph_[next];
-    std::shared_ptr<const HostTensor>& value = constants_[next];
-    if (const auto* constant = node.as<ConstantOp>()) value = constant->value;
-    if (value || node.as<InputOp>() || !is_small(node.type, kMostElements)) continue;
-    if (const auto* size = node.as<SizeOp>(); size && !size->value.as_constant()) continue;
-    // Shapes do not need these.
-    if (node.as<DotOp>() || node.as<RandomBitsOp>() || node.as<CustomCallOp>()) continue;
-    std::vector<const HostTensor*> operands;
-    for (const NodeId operand : node.operands) operands.push_back(constants_[operand].get());
-    if (std::ranges::find(operands, nullptr) != operands.end()) continue;
-    computed_ += *node.type.shape.numel().as_constant();
-    if (computed_ <= kMostInAll)
-      value = std::make_shared<const HostTensor>(evaluate(node, operands));
+// While it exists, values that its nodes still have to read are not dropped to make room.
+class KnownValues::Request {
+ public:
+  Request(KnownValues& known, const std::vector<NodeId>& order) : known_(known) {
+    for (const NodeId id : order)
+      for (const NodeId operand : known.graph_[id].operands) ++readers_[operand];
+    known.requests_.push_back(&readers_);
   }
-  return constants_[id];
+  ~Request() { known_.requests_.pop_back(); }
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+
+  /// The value of this node is there, or it is known that there is none.
+  void done(NodeId id) {
+    for (const NodeId operand : known_.graph_[id].operands) --readers_[operand];
+  }
+
+ private:
+  KnownValues& known_;
+  Readers readers_;
+};
+
+KnownValues::KnownValues(const Graph& graph, size_t file_bytes)
+    : graph_(graph), most_bytes_(kBaseBytes + static_cast<int64_t>(file_bytes)) {}
+
+// Whether there is room for so many bytes, and time for so many elements. To make room, values are
+// dropped that nothing waits for.
+bool KnownValues::make_room(int64_t bytes, int64_t elements) {
+  computed_ += elements;
+  if (computed_ > kMostInAll) return false;
+  if (bytes <= most_bytes_ - held_) return true;
+  const auto is_awaited = [&](NodeId id) {
+    return std::ranges::any_of(requests_, [&](const Readers* readers) {
+      const auto found = readers->find(id);
+      return found != readers->end() && found->second > 0;
+    });
+  };
+  std::erase_if(constants_, [&](const auto& known) {
+    if (!known.second || is_awaited(known.first)) return false;
+    held_ -= bytes_of(*known.second);
+    return true;
+  });
+  std::erase_if(integers_, [&](const auto& known) {
+    if (!known.second || is_awaited(known.first)) return false;
+    held_ -= bytes_of(*known.second);
+    return true;
+  });
+  return bytes <= most_bytes_ - held_;
+}
+
+bool KnownValues::reserve(int64_t bytes) {
+  if (!make_room(bytes, 0)) return false;
+  held_ += bytes;
+  return true;
+}
+
+// A value that is there: that of a constant or weight, or one computed before, which may be null.
+const std::shared_ptr<const HostTensor>* KnownValues::find(NodeId id) const {
+  if (const auto* constant = graph_[id].as<ConstantOp>()) return &constant->value;
+  for (const auto* values : {&bound_, &constants_})
+    if (const auto found = values->find(id); found != values->end()) return &found->second;
+  return nullptr;
+}
+
+// Computes a node whose operands have been looked for. It is null if one of them is not known, or
+// if the node is not computed at import.
+std::shared_ptr<const HostTensor> KnownValues::compute(NodeId id) {
+  const Node& node = graph_[id];
+  if (node.as<InputOp>() || !is_small(node.type, kMostElements)) return nullptr;
+  if (const auto* size = node.as<SizeOp>(); size && !size->value.as_constant()) return nullptr;
+  // Shapes do not need these.
+  if (node.as<DotOp>() || node.as<RandomBitsOp>() || node.as<CustomCallOp>()) return nullptr;
+  std::vector<const HostTensor*> operands;
+  for (const NodeId operand : node.operands) operands.push_back(find(operand)->get());
+  if (std::ranges::find(operands, nullptr) != operands.end()) return nullptr;
+  const int64_t count = *node.type.shape.numel().as_constant();
+  int64_t listed = count;
+  if (!node.as<SliceOp>() && !node.as<GatherOp>())
+    for (const HostTensor* operand : operands) listed = std::max(listed, operand->numel());
+  const int64_t bytes = kBytesOfEntry + count * static_cast<int64_t>(size_of(node.type.dtype));
+  if (!make_room(bytes + listed * kBytesOfStep, count)) return nullptr;
+  return std::make_shared<const HostTensor>(evaluate(node, operands));
+}
+
+std::shared_ptr<const HostTensor> KnownValues::constant(NodeId id) {
+  const std::vector<NodeId> order = needed(id, [&](NodeId node) { return find(node) != nullptr; });
+  Request request(*this, order);
+  for (const NodeId next : order) {
+    if (!find(next)) {
+      auto value = compute(next);
+      if (value) held_ += bytes_of(*value);
+      constants_.emplace(next, std::move(value));
+    }
+    request.done(next);
+  }
+  return *find(id);
 }
 
 KnownValues::Integers KnownValues::compute_integers(NodeId id) {
   const Node& node = graph_[id];
   if (!is_small(node.type, kMostIntegers)) return std::nullopt;
+  const int64_t count = *node.type.shape.numel().as_constant();
+  if (!make_room(kBytesOfEntry + count * kBytesOfInteger, count)) return std::nullopt;
   std::vector<const Elements*> operands;
   for (const NodeId operand : node.operands) {
     const Integers& value = integers_[operand];
@@ -296,8 +390,16 @@ std::optional<std::vector<Expr>> KnownValues::integers(NodeId id) {
   const auto is_leaf = [&](NodeId node) {
     return integers_.contains(node) || !is_small(graph_[node].type, kMostIntegers);
   };
-  for (const NodeId next : needed(id, is_leaf))
-    if (!integers_.contains(next)) integers_[next] = compute_integers(next);
+  const std::vector<NodeId> order = needed(id, is_leaf);
+  Request request(*this, order);
+  for (const NodeId next : order) {
+    if (!integers_.contains(next)) {
+      Integers value = compute_integers(next);
+      if (value) held_ += bytes_of(*value);
+      integers_.emplace(next, std::move(value));
+    }
+    request.done(next);
+  }
   return integers_[id];
 }
 

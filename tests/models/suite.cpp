@@ -98,6 +98,12 @@ std::vector<Judged> judge_all(const Suite& suite, const std::vector<fs::path>& c
 
 }  // namespace
 
+std::string without_path(const std::string& message, const fs::path& file) {
+  if (!message.starts_with(file.string())) return message;
+  return message.substr(
+      std::min(message.find_first_not_of(": ", file.string().size()), message.size()));
+}
+
 int run_suite(const Suite& suite, int argc, char** argv) {
   const Options options = parse(argc, argv);
   if (options.ops) {

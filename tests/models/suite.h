@@ -24,6 +24,9 @@ struct Judged {
   std::string group = {};  ///< what the floor leaves out; empty for others
 };
 
+/// The message of an error about a file, without the file's path in front.
+std::string without_path(const std::string& message, const std::filesystem::path& file);
+
 struct Suite {
   std::string program;   ///< "onnx-cases"
   std::string title;     ///< of the page of results

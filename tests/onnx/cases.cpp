@@ -119,7 +119,7 @@ Outcome run_case(const fs::path& folder, const Facts& facts, const Device& devic
             options.values.insert(*found);
         if (options.values.size() == before || attempt == 4) {
           outcome.verdict = Verdict::Refused;
-          outcome.why = error.message();
+          outcome.why = test::without_path(error.message(), folder / "model.onnx");
           return outcome;
         }
         outcome.is_apart = true;
@@ -177,8 +177,9 @@ int main(int argc, char** argv) {
            },
        .reason =
            [](const std::string& line) {
-             const size_t opset = line.find("opset ");
-             const size_t end = line.find("): ", opset == std::string::npos ? 0 : opset);
+             // Behind "NAME (OP, opset N): " or "NAME (input, TYPE): ". Names are quoted.
+             const size_t name = line.find("\" (");
+             const size_t end = line.find("): ", name == std::string::npos ? 0 : name);
              return end == std::string::npos ? line : line.substr(end + 3);
            },
        .print_ops =

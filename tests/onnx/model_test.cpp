@@ -10,6 +10,7 @@
 
 #include "braze/graph.h"
 #include "tests/frontend/support.h"
+#include "tests/onnx/written.h"
 #include "tests/source_path.h"
 #include "tests/temporary_folder.h"
 
@@ -17,6 +18,7 @@ namespace braze {
 namespace {
 
 namespace fs = std::filesystem;
+using namespace test::onnx;
 
 std::string small(const std::string& name) {
   return test::source_path("tests/onnx/small/" + name + "/model.onnx");
@@ -27,65 +29,8 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A protobuf field: a message, a text or bytes.
-std::string varint(int64_t value) {
-  std::string out;
-  auto rest = static_cast<uint64_t>(value);
-  for (; rest >= 128; rest >>= 7) out += static_cast<char>(rest % 128 + 128);
-  return out + static_cast<char>(rest);
-}
-std::string field(int number, const std::string& bytes) {
-  return std::string(1, static_cast<char>(number << 3 | 2)) +
-         varint(static_cast<int64_t>(bytes.size())) + bytes;
-}
-std::string number(int field, int value) {
-  return {static_cast<char>(field << 3), static_cast<char>(value)};
-}
-
-// A value of the graph: field 11 has its inputs, 12 its outputs, 13 the values between nodes.
-std::string value(int list, const std::string& name, int type,
-                  std::initializer_list<std::string> extents) {
-  std::string shape;
-  for (const std::string& extent : extents)
-    shape += field(1, isdigit(extent[0]) ? number(1, std::stoi(extent)) : field(2, extent));
-  return field(list, field(1, name) + field(2, field(1, number(1, type) + field(2, shape))));
-}
-std::string input(const std::string& name, int type, std::initializer_list<std::string> extents) {
-  return value(11, name, type, extents);
-}
-std::string node(const std::string& op, std::initializer_list<std::string> inputs,
-                 const std::string& output, const std::string& more = "") {
-  std::string text;
-  for (const std::string& name : inputs) text += field(1, name);
-  return field(1, text + field(2, output) + field(3, "the " + op) + field(4, op) + more);
-}
-std::string output(const std::string& name) {
-  return field(12, field(1, name) + field(2, field(1, number(1, 1))));
-}
-std::string model_of(const std::string& graph, int opset = 17) {
-  return number(1, 8) + field(7, graph) + field(8, number(2, opset));
-}
 Model parse(const std::string& bytes, const ImportOptions& options = {}) {
   return parse_onnx(std::as_bytes(std::span(bytes)), "model", options);
-}
-
-// A tensor of f32 with the values 0, 1, ...
-std::string weight(const std::string& name, std::initializer_list<int> shape) {
-  std::string dims;
-  int count = 1;
-  for (const int extent : shape) dims += number(1, extent), count *= extent;
-  std::vector<float> values(static_cast<size_t>(count));
-  std::iota(values.begin(), values.end(), 0.0F);
-  const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * 4);
-  return field(5, dims + number(2, 1) + field(8, name) + field(9, bytes));
-}
-
-// A list of integers of 64 bits.
-std::string integers(const std::string& name, std::initializer_list<int64_t> values) {
-  const std::vector<int64_t> list(values);
-  const std::string bytes(reinterpret_cast<const char*>(list.data()), list.size() * 8);
-  return field(5, number(1, static_cast<int>(list.size())) + number(2, 7) + field(8, name) +
-                      field(9, bytes));
 }
 
 class ModelTest : public OnDevice {};
@@ -209,6 +154,45 @@ TEST_F(ModelTest, OneErrorNamesEveryNodeThatCannotBeImported) {
   EXPECT_CONTAINS(error, "\"the Fold\" (org.other:Fold, opset not said)");
 }
 
+// What it is, in the place of a tensor's type.
+std::string other_input(const std::string& name, const std::string& type) {
+  return field(11, field(1, name) + field(2, type));
+}
+
+TEST_F(ModelTest, OneErrorNamesEveryInputThatCannotBeImportedToo) {
+  const std::string tensor = field(1, number(1, 1));  // without a shape
+  const auto of_shape = [](int rank, int extent) {
+    std::string extents;
+    for (int i = 0; i < rank; ++i) extents += field(1, number(1, extent));
+    return field(1, number(1, 1) + field(2, extents));
+  };
+  const std::string inputs = input("x", 1, {"n"}) + input("text", 8, {"2"}) +
+                             other_input("list", field(4, "")) + other_input("map", field(5, "")) +
+                             other_input("maybe", field(9, "")) + other_input("open", tensor) +
+                             other_input("deep", of_shape(33, 1)) +
+                             other_input("huge", of_shape(10, 99));
+  const std::string nodes = node("Neg", {"text"}, "a") + node("Teleport", {"x"}, "b") +
+                            node("Neg", {"x"}, "y") + output("y");
+  const std::string error = error_of([&] { parse(model_of(inputs + nodes)); });
+  EXPECT_CONTAINS(error,
+                  "[onnx-model]: the model: 7 inputs and 1 node cannot be imported, of 8 "
+                  "inputs and 3 nodes\n  \"text\" (input, STRING): Braze has no element "
+                  "type STRING\n");
+  EXPECT_CONTAINS(error, "\"list\" (input, a sequence): Braze has tensors only");
+  EXPECT_CONTAINS(error, "\"map\" (input, a map): ");
+  EXPECT_CONTAINS(error, "\"maybe\" (input, an optional): ");
+  EXPECT_CONTAINS(error, "\"open\" (input, FLOAT): its number of axes is not known; fix: ");
+  EXPECT_CONTAINS(error, "\"deep\" (input, FLOAT): input(): the type f32[1, 1");
+  EXPECT_CONTAINS(error, "has a rank above 32\n  \"huge\" (input, FLOAT): ");
+  EXPECT_CONTAINS(error, "may have more elements than a tensor can have");
+  EXPECT_CONTAINS(error, "\"the Teleport\" (Teleport, opset 17): there is no such operator");
+  const std::string alone = error_of([&] {
+    parse(model_of(input("text", 8, {"2"}) + input("x", 1, {"2"}) + node("Neg", {"x"}, "y") +
+                   output("y")));
+  });
+  EXPECT_CONTAINS(alone, "the model: 1 input cannot be imported, of 2\n");
+}
+
 TEST_F(ModelTest, AnAttributeThatNothingIsKnownOfIsAnError) {
   const std::string attribute = field(5, field(1, "speed") + number(3, 1) + "\xa0\x01\x02");
   const std::string bytes =
@@ -226,16 +210,6 @@ TEST_F(ModelTest, PartsOfNegativeSizesAreAnError) {
   const std::string bytes = model_of(input("x", 1, {"2"}) + integers("sizes", {-1, 3}) +
                                      node("Split", {"x", "sizes"}, "y") + output("y"));
   EXPECT_CONTAINS(error_of([&] { parse(bytes); }), "split: a part has the size -1");
-}
-
-// Attributes of a node.
-std::string attribute(const std::string& name, int value) {
-  return field(5, field(1, name) + std::string(1, 3 << 3) + varint(value) + "\xa0\x01\x02");
-}
-std::string attribute(const std::string& name, std::initializer_list<int> values) {
-  std::string list;
-  for (const int each : values) list += varint(each);
-  return field(5, field(1, name) + field(8, list) + "\xa0\x01\x07");
 }
 
 // The error of a node with operands x, w, r of these shapes.
@@ -395,6 +369,25 @@ TEST_F(ModelTest, ANameThatIsThereTwiceIsAnError) {
   EXPECT_CONTAINS(weights, "there are two weights \"w\"");
   const std::string over_input = why(node("Neg", {"x"}, "x") + output("x"));
   EXPECT_CONTAINS(over_input, "\"x\" is there twice");
+}
+
+TEST_F(ModelTest, BytesOfAnotherFileThatAreManyTensorsAreAnError) {
+  test::TemporaryFolder folder;
+  std::ofstream(folder.path / "w.bin") << std::string(400, '\0');
+  const std::string place = field(13, field(1, "location") + field(2, "w.bin"));
+  const auto load = [&](int tensors) {
+    std::string graph, sum = field(4, "Sum") + field(2, "y");
+    for (int i = 0; i < tensors; ++i) {
+      const std::string name = "w" + std::to_string(i);
+      graph += field(5, number(1, 100) + number(2, 1) + field(8, name) + place + number(14, 1));
+      sum += field(1, name);
+    }
+    std::ofstream(folder.path / "m.onnx", std::ios::binary)
+        << model_of(graph + field(1, sum) + output("y"));
+    return load_onnx(folder.path / "m.onnx");
+  };
+  EXPECT_EQ(load(4).weights().size(), 4u);
+  EXPECT_CONTAINS(error_of([&] { load(8); }), "take the bytes of \"w.bin\" more than 4 times");
 }
 
 TEST_F(ModelTest, DataOutsideOfTheFolderAreAnError) {

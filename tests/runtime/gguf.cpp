@@ -193,6 +193,8 @@ TEST(Gguf, TensorsThatDoNotFitTheirDataAreErrors) {
     EXPECT_EQ(empty.load_quantized("a", "cpu").low.size_bytes(), 0u);
     EXPECT_EQ(empty.load("a", "cpu").size_bytes(), 0u);
   }
+  const auto wide = parse(of({described("a", {uint64_t{1} << 62, 0}, 14, 0)}, 0));
+  EXPECT_THAT(wide.load_quantized("a", "cpu").high[0].shape(), ElementsAre(int64_t{1} << 58, 0));
   EXPECT_THAT(error(of({described("a", {8}, 0, 0)}, 31)),
               HasSubstr("is F32[8], and the file ends"));
   EXPECT_THAT(error(of({described("a", {uint64_t{1} << 62, 4}, 0, 0)}, 32)),

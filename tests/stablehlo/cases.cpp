@@ -170,7 +170,8 @@ Outcome run_case(const fs::path& path, const Device& device) {
       model = load_stablehlo(path.string());
     } catch (const Error& error) {
       const bool is_refusal = error.kind() == ErrorKind::Unsupported;
-      return {is_refusal ? Verdict::Refused : Verdict::Wrong, false, error.message()};
+      return {is_refusal ? Verdict::Refused : Verdict::Wrong, false,
+              test::without_path(error.message(), path)};
     }
     const auto given = read_given(fs::path(path).replace_extension(".txt"));
     return given ? compare_given(*model, *given, device) : compare_checks(*model, device);

@@ -81,6 +81,18 @@ TEST(Stablehlo, ListsEveryOperationThatCannotBeImported) {
             "library; fix: register a function of this name before the import");
 }
 
+TEST(Stablehlo, ListsArgumentsOfTypesThatBrazeHasNotToo) {
+  const std::string error = error_of(
+      "%0 = stablehlo.cholesky %a, lower = true : tensor<2x2xf32>\n"
+      "%1 = stablehlo.negate %c : tensor<2xcomplex<f32>>\n"
+      "return %0 : tensor<2x2xf32>",
+      "%a: tensor<2x2xf32>, %c: tensor<2xcomplex<f32>>) -> tensor<2x2xf32>");
+  EXPECT_EQ(error,
+            "m.mlir: 1 input and 1 operation cannot be imported, of 2 inputs and 3 operations\n"
+            "  line 2 (argument \"c\"): Braze has no type tensor<2xcomplex<f32>>\n"
+            "  line 3 (stablehlo.cholesky): there is no such operation");
+}
+
 TEST(Stablehlo, CallsOfRegisteredFunctionsAreImported) {
   static const bool registered = [] {
     register_custom_call("stablehlo.test", DeviceKind::Cpu, [](const CustomArguments& call) {

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <functional>
 #include <stdexcept>
+#include <utility>
 
 // protozero assumes that a field has the wire type that is read. A file may have another type, so
 // it is checked.
@@ -24,6 +25,9 @@ constexpr size_t kMostRank = 32;  // for a tensor
 constexpr int32_t kExternal = 1;  // a value of TensorProto.DataLocation
 // An empty message has two bytes in a file, but takes about a hundred bytes here.
 constexpr size_t kMostMessages = size_t{1} << 20;
+// What a value can be beside a tensor, by its field in TypeProto.
+constexpr std::pair<uint32_t, std::string_view> kOtherKinds[] = {
+    {4, "a sequence"}, {5, "a map"}, {8, "a sparse tensor"}, {9, "an optional"}};
 using Message = protozero::pbf_reader;
 
 std::string text_of(Message& message) { return message.get_string(); }
@@ -232,10 +236,13 @@ class Reader {
         case 2: {
           Message type = message.get_message();
           while (type.next()) {
-            if (type.tag() == 1)
+            if (type.tag() == 1) {
               tensor_type(type.get_message(), out);
-            else
-              type.skip();
+              continue;
+            }
+            for (const auto& [tag, kind] : kOtherKinds)
+              if (type.tag() == tag) out.kind = kind;
+            type.skip();
           }
           break;
         }
@@ -339,7 +346,7 @@ class Reader {
           out.name = text_of(message);
           break;
         case 5:
-          out.weights.push_back(tensor(message.get_message()));
+          out.weights.push_back(std::make_shared<const TensorData>(tensor(message.get_message())));
           break;
         case 11:
           out.inputs.push_back(value_info(message.get_message()));
@@ -415,8 +422,10 @@ auto read(std::span<const std::byte> bytes, std::string_view file, const Read& w
 }  // namespace
 
 ModelData parse_model(std::span<const std::byte> bytes, std::string_view file) {
-  return read(bytes, file,
-              [](Reader& reader, const Message& message) { return reader.model(message); });
+  ModelData out = read(
+      bytes, file, [](Reader& reader, const Message& message) { return reader.model(message); });
+  out.bytes = bytes.size();
+  return out;
 }
 
 TensorData parse_tensor(std::span<const std::byte> bytes, std::string_view file) {

@@ -62,7 +62,8 @@ struct Extent {
 /// ValueInfoProto: an input or output of a graph, or a value between its nodes.
 struct ValueInfo {
   std::string name;
-  bool is_tensor = false;  ///< not a sequence, a map, an optional or a sparse tensor
+  bool is_tensor = false;
+  std::string_view kind = "of no type";  ///< what it is if it is no tensor: "a sequence"
   int32_t type = 0;
   std::optional<std::vector<Extent>> shape;
 };
@@ -107,7 +108,7 @@ struct NodeData {
 struct GraphData {
   std::string name;
   std::vector<NodeData> nodes;
-  std::vector<TensorData> weights;  ///< the initializers
+  std::vector<std::shared_ptr<const TensorData>> weights;  ///< the initializers
   std::vector<ValueInfo> inputs, outputs;
   std::vector<ValueInfo> values;  ///< the types of values between nodes that the file gives
   size_t sparse_weights = 0;
@@ -127,6 +128,7 @@ struct FunctionData {
 
 /// ModelProto.
 struct ModelData {
+  size_t bytes = 0;  ///< the size of the file
   int64_t ir_version = 0;
   std::string producer;
   Opsets opsets;

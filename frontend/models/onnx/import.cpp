@@ -36,8 +36,7 @@ using braze::codes::kOnnxFile;
 // The greatest value of a size for which the caller gives no range. A tensor with four such extents
 // stays within the limits of a type.
 constexpr int64_t kGreatestSize = 8192;
-// A node of a function is built once for each call.
-constexpr size_t kMostNodes = size_t{1} << 20;
+constexpr size_t kLongestLabel = 256;
 
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
@@ -74,7 +73,7 @@ class Importer final : public Surroundings {
         path_(path),
         options_(options),
         builder_(std::make_shared<detail::Builder>(graph_name())),
-        known_(builder_->graph),
+        known_(builder_->graph, model.bytes),
         reader_(path) {
     for (const FunctionData& function : model_.functions)
       functions_[{function.domain, function.name, function.overload}] = &function;
@@ -91,7 +90,7 @@ class Importer final : public Surroundings {
       build_all({&node, 1}, scope);
       progress.advance();
     }
-    problems_.fail_if_any(codes::kOnnxModel, file(), "node", built_);
+    problems_.fail_if_any(codes::kOnnxModel, file(), input_count_, "node", built_);
     return finish(scope);
   }
 
@@ -99,20 +98,11 @@ class Importer final : public Surroundings {
 
   KnownValues& known() override { return known_; }
 
+  // A node of a function is built for each call, and there is one weight for all of them.
   Value weight(const TensorData& data) override {
-    auto value = std::make_shared<const HostTensor>(reader_.read(data));
-    const auto type = element_type(data.type);
-    Graph& graph = builder_->graph;
-    const Shape shape = Shape::of(value->shape());
-    if (value->numel() <= kMostConstant)
-      return {detail::wrap(builder_,
-                           graph.add({ConstantOp{value}, {}, {value->dtype(), shape}, {}, {}})),
-              type->bits};
-    const std::string name = unused_input(graph, data.name.empty() ? "constant" : data.name);
-    const NodeId node = build::input(graph, name, {value->dtype(), shape});
-    known_.bind(node, value);
-    weights_[node] = std::move(value);
-    return {detail::wrap(builder_, node), type->bits};
+    const auto known = read_.find(&data);
+    if (known == read_.end()) return read_[&data] = new_weight(data);
+    return known->second;
   }
 
   std::vector<Value> inlined(const GraphData& graph) override {
@@ -145,6 +135,22 @@ class Importer final : public Surroundings {
     if (own->second < kOldestOpset || own->second > kNewestOpset)
       fail(codes::kOnnxVersion, fmt::format("{} is of opset {}; those from {} to {} are read",
                                             file(), own->second, kOldestOpset, kNewestOpset));
+  }
+
+  Value new_weight(const TensorData& data) {
+    auto value = std::make_shared<const HostTensor>(reader_.read(data));
+    const auto type = element_type(data.type);
+    Graph& graph = builder_->graph;
+    const Shape shape = Shape::of(value->shape());
+    if (value->numel() <= kMostConstant)
+      return {detail::wrap(builder_,
+                           graph.add({ConstantOp{value}, {}, {value->dtype(), shape}, {}, {}})),
+              type->bits};
+    const std::string name = unused_input(graph, data.name.empty() ? "constant" : data.name);
+    const NodeId node = build::input(graph, name, {value->dtype(), shape});
+    known_.bind(node, value);
+    weights_[node] = std::move(value);
+    return {detail::wrap(builder_, node), type->bits};
   }
 
   // ---- Inputs -----------------------------------------------------------------------------------
@@ -201,15 +207,24 @@ class Importer final : public Surroundings {
     return Shape(std::move(extents));
   }
 
+  // Lists an input among what cannot be imported. Nodes that need it are left out.
+  void add_problem(const ValueInfo& input, const std::string& why, Scope& scope) {
+    const std::string type(input.is_tensor ? type_name(input.type) : input.kind);
+    problems_.add_input(fmt::format("{} (input, {}): {}", quote(input.name), type, why));
+    scope.values[input.name] = {.failed = true};
+    used_values_.insert(input.name);
+  }
+
   void declare_input(const ValueInfo& info, Scope& scope) {
+    ++input_count_;
     const auto type = element_type(info.type);
-    if (!info.is_tensor || !type)
-      fail(codes::kOnnxInput, fmt::format("{}: the input {} is {}", file(), quote(info.name),
-                                          info.is_tensor ? "of " + type_name(info.type)
-                                                         : "a sequence, an optional or a map"));
+    if (!info.is_tensor) return add_problem(info, "Braze has tensors only", scope);
+    if (!type) return add_problem(info, "Braze has no element type " + type_name(info.type), scope);
     if (!info.shape)
-      fail(codes::kOnnxInput,
-           fmt::format("{}: the input {} has no number of axes", file(), quote(info.name)));
+      return add_problem(info,
+                         "its number of axes is not known; fix: infer the shapes of the model, or "
+                         "export it with a shape for this input",
+                         scope);
     const auto constant = [&](HostTensor value) {
       used_values_.insert(info.name);
       const NodeId node = build::constant(builder_->graph, std::move(value));
@@ -235,16 +250,21 @@ class Importer final : public Surroundings {
     }
     if (scope.values.contains(info.name))
       fail(codes::kOnnxInput, fmt::format("{}: there are two inputs {}", file(), quote(info.name)));
-    const NodeId node = build::input(builder_->graph, unused_input(builder_->graph, info.name),
-                                     {type->dtype, shape_of(info)});
-    inputs_.push_back(node);
-    scope.values[info.name] = {detail::wrap(builder_, node), type->bits};
+    try {
+      const NodeId node = build::input(builder_->graph, unused_input(builder_->graph, info.name),
+                                       {type->dtype, shape_of(info)});
+      inputs_.push_back(node);
+      scope.values[info.name] = {detail::wrap(builder_, node), type->bits};
+    } catch (const Error& error) {
+      if (!is_of_node(error)) throw;
+      add_problem(info, text_of(error), scope);  // too many axes or elements
+    }
   }
 
   void add_weights(const GraphData& graph, Scope& scope) const {
-    for (const TensorData& data : graph.weights)
-      if (!scope.weights.emplace(data.name, &data).second)
-        fail(kOnnxFile, fmt::format("{}: there are two weights {}", file(), quote(data.name)));
+    for (const auto& data : graph.weights)
+      if (!scope.weights.emplace(data->name, data.get()).second)
+        fail(kOnnxFile, fmt::format("{}: there are two weights {}", file(), quote(data->name)));
   }
 
   void declare(Scope& scope) {
@@ -296,11 +316,19 @@ class Importer final : public Surroundings {
     problems_.add(describe(node, scope) + ": " + why);
   }
 
+  // A node of a function is built once for each call, and some nodes become many.
+  void check_size() const {
+    const size_t most = most_nodes(model_.bytes);
+    if (built_ >= most || builder_->graph.size() > most)
+      fail(kOnnxFile, fmt::format("{} becomes more than {} nodes, the most for a file of {} bytes",
+                                  file(), most, model_.bytes));
+  }
+
   void build_all(std::span<const NodeData> nodes, Scope& scope) {
     const Restored here(here_, &scope);
     for (const NodeData& node : nodes) {
-      if (++built_ > kMostNodes)
-        fail(kOnnxFile, fmt::format("{} has more than {} nodes", file(), kMostNodes));
+      check_size();
+      ++built_;
       const size_t known_problems = problems_.count();
       bool failed = false;
       try {
@@ -361,7 +389,13 @@ class Importer final : public Surroundings {
     }
     if (!is_sound) return false;
     if (function) return call(*function, node, inputs, scope);
-    if (row) return apply(*row, node, version->second, std::move(inputs), scope);
+    if (row) {
+      const auto versioned = [&](OnnxNode& built) {
+        if (node.domain.empty()) check_node_version(built);
+        return (*row)(built);
+      };
+      return apply(versioned, node, version->second, std::move(inputs), scope);
+    }
     const auto custom = [&](OnnxNode& built) {
       if (!built.wants(0)) built.refuse("it has no first result");
       return called(built, own, declared_type(node.outputs[0], scope));
@@ -421,11 +455,15 @@ class Importer final : public Surroundings {
     return true;
   }
 
-  // Labels a value with the node's name, unless it already has a label.
+  // Labels a value with the end of the node's name, unless it already has a label. A node of a
+  // function labels a value in each call, so labels are not long.
   void label(const Tensor& value, const std::string& name) {
     const Node& node = builder_->graph[detail::node_of(value)];
     if (node.label.empty() && !node.as<InputOp>() && !node.as<ConstantOp>())
-      builder_->graph.set_label(detail::node_of(value), word_of(name, "value"));
+      builder_->graph.set_label(
+          detail::node_of(value),
+          word_of(std::string_view(name).substr(name.size() - std::min(name.size(), kLongestLabel)),
+                  "value"));
   }
 
   // ---- Functions --------------------------------------------------------------------------------
@@ -437,33 +475,30 @@ class Importer final : public Surroundings {
 
   // An attribute may refer to an attribute of the call. It gets that value. If the call omits it,
   // the attribute is removed.
-  static void substitute(std::vector<NodeData>& nodes, const FunctionData& function,
-                         const NodeData& call) {
-    for (NodeData& node : nodes) {
-      std::vector<Attribute> attributes;
-      for (Attribute& attribute : node.attributes) {
-        if (attribute.graph) {
-          auto graph = std::make_shared<GraphData>(*attribute.graph);
-          substitute(graph->nodes, function, call);
-          attribute.graph = std::move(graph);
-        }
-        if (attribute.reference.empty()) {
-          attributes.push_back(std::move(attribute));
-          continue;
-        }
-        const auto value = [&](const std::vector<Attribute>& list) {
-          return std::ranges::find(list, attribute.reference, &Attribute::name);
-        };
-        auto found = value(call.attributes);
-        if (found == call.attributes.end()) {
-          found = value(function.defaults);
-          if (found == function.defaults.end()) continue;
-        }
-        attributes.push_back(*found);
-        attributes.back().name = attribute.name;
+  static void substitute(NodeData& node, const FunctionData& function, const NodeData& call) {
+    std::vector<Attribute> attributes;
+    for (Attribute& attribute : node.attributes) {
+      if (attribute.graph) {
+        auto graph = std::make_shared<GraphData>(*attribute.graph);
+        for (NodeData& inner : graph->nodes) substitute(inner, function, call);
+        attribute.graph = std::move(graph);
       }
-      node.attributes = std::move(attributes);
+      if (attribute.reference.empty()) {
+        attributes.push_back(std::move(attribute));
+        continue;
+      }
+      const auto value = [&](const std::vector<Attribute>& list) {
+        return std::ranges::find(list, attribute.reference, &Attribute::name);
+      };
+      auto found = value(call.attributes);
+      if (found == call.attributes.end()) {
+        found = value(function.defaults);
+        if (found == function.defaults.end()) continue;
+      }
+      attributes.push_back(*found);
+      attributes.back().name = attribute.name;
     }
+    node.attributes = std::move(attributes);
   }
 
   bool call(const FunctionData& function, const NodeData& node, const std::vector<Value>& inputs,
@@ -475,9 +510,11 @@ class Importer final : public Surroundings {
                 .prefix = scope.prefix + (node.name.empty() ? node.op : node.name) + "/"};
     for (size_t i = 0; i < function.inputs.size(); ++i)
       inner.values[function.inputs[i]] = i < inputs.size() ? inputs[i] : Value{};
-    std::vector<NodeData> nodes = function.nodes;
-    substitute(nodes, function, node);
-    build_all(nodes, inner);
+    // One node is copied at a time, so that calls within calls hold no copies of whole functions.
+    for (NodeData copy : function.nodes) {
+      substitute(copy, function, node);
+      build_all({&copy, 1}, inner);
+    }
     bool is_sound = true;
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const Value* value = i < function.outputs.size() ? find(inner, function.outputs[i]) : nullptr;
@@ -525,7 +562,9 @@ class Importer final : public Surroundings {
   std::set<std::string> used_sizes_, used_values_;
   std::vector<NodeId> inputs_;
   BoundWeights weights_;
+  std::map<const TensorData*, Value> read_;  // the model keeps all of these
   Problems problems_;
+  size_t input_count_ = 0;
   Scope* here_ = nullptr;
   size_t built_ = 0;
   int calls_ = 0;

@@ -19,6 +19,8 @@ constexpr int64_t kMostSorted = int64_t{1} << 12;
 
 // The most elements of a resampled axis. It is limited because the sources of each are listed.
 constexpr int64_t kMostResampled = int64_t{1} << 16;
+// The most elements of the source for one of the result, because each of them is a node.
+constexpr size_t kMostTaps = size_t{1} << 10;
 
 // Operand `i`, which holds indices, in a type that all ops accept.
 Tensor index_of(const OnnxNode& n, size_t i) {
@@ -118,6 +120,8 @@ Tensor gather_nd(OnnxNode& n) {
 
 Scatter reduction_of(OnnxNode& n) {
   const std::string reduction = n.text("reduction", "none");
+  if ((reduction == "max" || reduction == "min") && n.opset() < 18)
+    n.refuse(fmt::format("the reduction is {}, which is there from opset 18 on", reduction));
   if (reduction == "none") return Scatter::Set;
   if (reduction == "add") return Scatter::Add;
   if (reduction == "mul") return Scatter::Mul;
@@ -201,12 +205,10 @@ Tensor compressed(OnnxNode& n) {
   if (!proves_at_most(condition->numel(), to_expr(x.dim(axis))))
     n.refuse(fmt::format("the condition has {} elements, and axis {} of {}", condition->numel(),
                          axis, x.to_string()));
-  HostTensor places(DType::I64, {[&] {
-                      int64_t count = 0;
-                      for (int64_t i = 0; i < condition->numel(); ++i)
-                        count += condition->get_int(i);
-                      return count;
-                    }()});
+  int64_t count = 0;
+  for (int64_t i = 0; i < condition->numel(); ++i) count += condition->get_int(i) != 0;
+  n.take_memory(count * static_cast<int64_t>(sizeof(int64_t)));
+  HostTensor places(DType::I64, {count});
   for (int64_t i = 0, next = 0; i < condition->numel(); ++i)
     if (condition->get_int(i)) places.set_int(next++, i);
   const auto& builder = x.builder();
@@ -269,10 +271,13 @@ Tensor reversed_sequence(OnnxNode& n) {
 // The places of the elements that are not 0. The elements must be known.
 Tensor places_of_nonzero(OnnxNode& n) {
   const auto x = n.constant(0, "the data, which decide the shape,");
+  int64_t count = 0;
+  for (int64_t i = 0; i < x->numel(); ++i) count += x->get_double(i) != 0;
+  const auto rank = static_cast<int64_t>(x->shape().size());
+  n.take_memory(count * (rank + 1) * static_cast<int64_t>(sizeof(int64_t)));
   std::vector<int64_t> found;
   for (int64_t i = 0; i < x->numel(); ++i)
     if (x->get_double(i) != 0) found.push_back(i);
-  const auto rank = static_cast<int64_t>(x->shape().size());
   HostTensor places(DType::I64, {rank, static_cast<int64_t>(found.size())});
   for (size_t i = 0; i < found.size(); ++i) {
     int64_t rest = found[i];
@@ -351,6 +356,9 @@ Taps taps_of(OnnxNode& n, const Resampling& how, double source, double scale, in
   Taps taps;
   double total = 0;
   const double first = std::floor(source - reach) + 1;
+  if (2 * reach > static_cast<double>(kMostTaps))
+    n.refuse(fmt::format("each element is computed of {} elements, and {} are the most", 2 * reach,
+                         kMostTaps));
   for (double place = first; place < source + reach; ++place) {
     double weight = weight_of(how, (place - source) * stretch);
     const bool is_outside = place < 0 || place > static_cast<double>(in - 1);
@@ -468,6 +476,8 @@ Tensor resample(OnnxNode& n, const Resampling& how, const std::vector<int64_t>& 
       if (!(std::abs(source) < 1e9)) n.refuse("an element lies nowhere");
       beyond.push_back(source < 0 || source > static_cast<double>(in - 1) ? 1 : 0);
       taps.push_back(taps_of(n, how, source, scale, in));
+      // A constant of places and one of weights have as many elements as there are taps.
+      n.take_memory(static_cast<int64_t>(sizeof(Taps) + 2 * sizeof(Tap) * taps.back().size()));
     }
     x = resampled(x, axes[i], taps);
     if (!has_region) continue;
@@ -489,8 +499,10 @@ Tensor resized(OnnxNode& n) {
                  .outside = n.real("extrapolation_value", 0.0),
                  .exclude_outside = n.integer("exclude_outside", 0) != 0,
                  .antialias = n.integer("antialias", 0) != 0};
-  if (how.mode != "nearest" && how.mode != "linear" && how.mode != "cubic")
+  if (how.mode != "nearest" && how.mode != "linear" && (how.mode != "cubic" || n.opset() < 11))
     n.refuse(fmt::format("the mode is {}", how.mode));
+  if (how.coordinates == "half_pixel_symmetric" && n.opset() < 19)
+    n.refuse("the coordinates are half_pixel_symmetric, which are there from opset 19 on");
   std::vector<int64_t> axes(n[0].rank());
   std::iota(axes.begin(), axes.end(), int64_t{0});
   if (n.has_attribute("axes")) axes = n.axes_of(n.integers("axes"), n[0].rank());
@@ -501,6 +513,8 @@ Tensor resized(OnnxNode& n) {
     const auto given = n.constant(1, "roi");
     for (int64_t i = 0; i < given->numel(); ++i) region.push_back(given->get_double(i));
     if (region.size() != 2 * axes.size()) n.refuse("roi is not two numbers for each axis");
+  } else if (!is_old) {
+    n.ignore(1);  // only those coordinates have a region, but opset 11 asks for one
   }
   n.ignore("keep_aspect_ratio_policy");
   return resample(n, how, axes, stretch, region);
@@ -593,17 +607,25 @@ Tensor sampled(const Tensor& flat, const std::vector<std::vector<SampledTap>>& t
 }
 
 Tensor grid_sampled(OnnxNode& n) {
-  std::string mode = n.text("mode", n.opset() < 20 ? "bilinear" : "linear");
-  if (mode == "bilinear" || mode == "bicubic") mode = mode.substr(2);
+  // Opset 20 has other names for the modes.
+  const bool is_old = n.opset() < 20;
+  const std::string given = n.text("mode", is_old ? "bilinear" : "linear");
+  std::string mode = given;
+  if (is_old && mode == "bilinear")
+    mode = "linear";
+  else if (is_old && mode == "bicubic")
+    mode = "cubic";
+  else if (is_old && mode != "nearest")
+    mode = "";
   const std::string padding = n.text("padding_mode", "zeros");
   const bool corners = n.integer("align_corners", 0) != 0;
   if (mode != "nearest" && mode != "linear" && mode != "cubic")
-    n.refuse(fmt::format("the mode is {}", mode));
+    n.refuse(fmt::format("the mode is {}", given));
   if (padding != "zeros" && padding != "border" && padding != "reflection")
     n.refuse(fmt::format("the padding is {}", padding));
   const Tensor x = widened(n[0]), grid = widened(n[1]);
   const size_t rank = x.rank();
-  if (rank < 3 || rank > 5 || grid.rank() != rank ||
+  if (rank < 3 || rank > 5 || (is_old && rank != 4) || grid.rank() != rank ||
       !(grid.dim(-1) == Dim(static_cast<int64_t>(rank - 2))))
     n.refuse("the grid has not one place for each axis");
   const Dims out = part(grid.shape(), 1, rank - 1), extents = part(x.shape(), 2, rank);
@@ -638,19 +660,19 @@ Tensor grid_sampled(OnnxNode& n) {
 
 const Rows& indexing_rows() {
   static const Rows kRows = {
-      {"Compress", compressed},
+      {"Compress", compressed, 9},
       {"Gather", gathered},
-      {"GatherElements", gather_elements},
-      {"GatherND", gather_nd},
+      {"GatherElements", gather_elements, 11},
+      {"GatherND", gather_nd, 11},
       {"GridSample", grid_sampled, 16},
-      {"NonZero", places_of_nonzero},
-      {"OneHot", one_hot_of},
+      {"NonZero", places_of_nonzero, 9},
+      {"OneHot", one_hot_of, 9},
       {"Resize", resized, 10},
-      {"ReverseSequence", reversed_sequence},
-      {"Scatter", scatter_elements},
-      {"ScatterElements", scatter_elements},
-      {"ScatterND", scatter_nd},
-      {"TensorScatter", tensor_scatter},
+      {"ReverseSequence", reversed_sequence, 10},
+      {"Scatter", scatter_elements, 9, 10},
+      {"ScatterElements", scatter_elements, 11},
+      {"ScatterND", scatter_nd, 11},
+      {"TensorScatter", tensor_scatter, 24},
       {"TopK", top_k},
       {"Upsample", upsampled, 7, 9},
   };

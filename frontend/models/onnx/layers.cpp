@@ -228,18 +228,18 @@ const Rows& layer_rows() {
       {"GlobalAveragePool", global_pool<mean>},
       {"GlobalLpPool", global_lp_pool, 2},
       {"GlobalMaxPool", global_pool<max>},
-      {"GroupNormalization", group_norm_of},
+      {"GroupNormalization", group_norm_of, 18},
       {"Hardmax", hardmax},
       {"InstanceNormalization", instance_norm, 6},
       {"LRN", local_response},
-      {"LayerNormalization", layer_norm_of},
+      {"LayerNormalization", layer_norm_of},  // ONNX Runtime writes it in opsets before 17 too
       {"LogSoftmax", log_softmax_of},
       {"LpNormalization", lp_norm},
-      {"MeanVarianceNormalization", mean_variance},
-      {"NegativeLogLikelihoodLoss", negative_log_likelihood},
-      {"RMSNormalization", rms_norm_of},
+      {"MeanVarianceNormalization", mean_variance, 9},
+      {"NegativeLogLikelihoodLoss", negative_log_likelihood, 12},
+      {"RMSNormalization", rms_norm_of, 23},
       {"Softmax", softmax_of},
-      {"SoftmaxCrossEntropyLoss", softmax_cross_entropy},
+      {"SoftmaxCrossEntropyLoss", softmax_cross_entropy, 12},
   };
   return kRows;
 }

@@ -249,6 +249,8 @@ Tensor padded(OnnxNode& n) {
     high[at(axes[i])] = Dim(std::max<int64_t>(0, after));
   }
   if (mode == "constant") return pad(x, low, high, value);
+  if (mode == "wrap" && n.opset() < 19)
+    n.refuse("the mode is wrap, which is there from opset 19 on");
   if (mode != "edge" && mode != "reflect" && mode != "wrap")
     n.refuse(fmt::format("the mode is {}", mode));
   for (const int64_t axis : axes) {
@@ -322,10 +324,10 @@ Tensor triangle(OnnxNode& n) {
 
 const Rows& movement_rows() {
   static const Rows kRows = {
-      {"CenterCropPad", center_crop_pad},
+      {"CenterCropPad", center_crop_pad, 18},
       {"Concat", joined},
       {"DepthToSpace", depth_to_space},
-      {"Expand", expanded},
+      {"Expand", expanded, 8},
       {"Flatten", flatten},
       {"Pad", padded},
       {"Reshape", reshape_to},
@@ -335,7 +337,7 @@ const Rows& movement_rows() {
       {"Squeeze", squeezed},
       {"Tile", tiled, 6},
       {"Transpose", transposed},
-      {"Trilu", triangle},
+      {"Trilu", triangle, 14},
       {"Unsqueeze", unsqueezed},
   };
   return kRows;

@@ -36,8 +36,9 @@ void OnnxNode::fail_unknown(size_t i, std::string_view what) const {
       around_.known().inputs_of(detail::node_of(inputs_[i].tensor));
   const std::string from = join(inputs, ", ", [](const std::string& name) { return quote(name); });
   fail(kOnnxUnknown,
-       fmt::format("{} (operand {}) must be known at import, and is computed from {}", what, i,
-                   inputs.empty() ? "values that are not known" : from),
+       fmt::format(
+           "{} (operand {}) must be known at import, and is computed from {}", what, i,
+           inputs.empty() ? "values that are too large, or that are not computed at import" : from),
        {.location = {},
         .node = {},
         .fix = inputs.size() == 1 ? fmt::format("give {} a value at import", from) : ""});
@@ -147,6 +148,10 @@ const GraphData* OnnxNode::graph(std::string_view name) const {
 ElementType OnnxNode::type(std::string_view name, std::optional<int32_t> otherwise) const {
   const int64_t number =
       integer(name, otherwise ? std::optional<int64_t>(*otherwise) : std::optional<int64_t>());
+  if (const int since = type_since(static_cast<int32_t>(number));
+      data_.domain.empty() && opset_ < since)
+    refuse(fmt::format("{} is a type only from opset {} on",
+                       type_name(static_cast<int32_t>(number)), since));
   const auto type = element_type(static_cast<int32_t>(number));
   if (!type)
     refuse(fmt::format("Braze has no element type {}", type_name(static_cast<int32_t>(number))));
@@ -183,6 +188,14 @@ std::vector<int64_t> OnnxNode::axes_of(const std::vector<int64_t>& axes, size_t 
 
 void OnnxNode::refuse(std::string reason, std::string fix) const {
   fail(kOnnxNode, std::move(reason), {.location = {}, .node = {}, .fix = std::move(fix)});
+}
+
+void OnnxNode::take_memory(int64_t bytes) const {
+  if (!around_.known().reserve(bytes))
+    refuse(
+        fmt::format("it makes constants of {} bytes, and a file of this size may not have so "
+                    "many",
+                    bytes));
 }
 
 // ---- Rows -------------------------------------------------------------------------------------

@@ -120,6 +120,9 @@ class OnnxNode {
   std::vector<int64_t> axes_of(const std::vector<int64_t>& axes, size_t rank) const;
 
   [[noreturn]] void refuse(std::string reason, std::string fix = {}) const;
+  /// Counts memory for constants that are not in the file. It throws if a file of this size must
+  /// not take so much.
+  void take_memory(int64_t bytes) const;
   Surroundings& around() const { return around_; }
   /// Says that the results are integers of this many bits.
   void set_bits(int bits) { result_bits_ = bits; }
@@ -184,6 +187,10 @@ const Rows& microsoft_rows();
 /// the operator has a row.
 const OpRow* find_row(std::string_view domain, std::string_view op, int64_t opset,
                       bool* other = nullptr);
+
+/// Refuses a node of ONNX's own domain if its operator does not have one of the node's attributes
+/// or operands in the node's opset.
+void check_node_version(const OnnxNode& node);
 
 /// Every operator that has a row ("Add", "com.microsoft:FastGelu"), sorted, with its versions.
 std::vector<std::pair<std::string, std::string>> imported_ops();

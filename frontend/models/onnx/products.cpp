@@ -58,8 +58,8 @@ Tensor determinant(OnnxNode& n) {
 
 const Rows& product_rows() {
   static const Rows kRows = {
-      {"Det", determinant},
-      {"Einsum", summed},
+      {"Det", determinant, 11},
+      {"Einsum", summed, 12},
       {"Gemm", gemm},
       {"MatMul", [](OnnxNode& n) { return dot(n[0], n[1]); }},
   };

@@ -148,12 +148,12 @@ Tensor quantized_conv(OnnxNode& n) {
 
 const Rows& quantization_rows() {
   static const Rows kRows = {
-      {"ConvInteger", conv_of_integers},
+      {"ConvInteger", conv_of_integers, 10},
       {"DequantizeLinear", dequantize_of, 10},
-      {"DynamicQuantizeLinear", dynamic_quantize},
-      {"MatMulInteger", product_of_integers},
-      {"QLinearConv", quantized_conv},
-      {"QLinearMatMul", quantized_product},
+      {"DynamicQuantizeLinear", dynamic_quantize, 11},
+      {"MatMulInteger", product_of_integers, 10},
+      {"QLinearConv", quantized_conv, 10},
+      {"QLinearMatMul", quantized_product, 10},
       {"QuantizeLinear", quantize, 10},
   };
   return kRows;

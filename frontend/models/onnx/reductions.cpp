@@ -77,8 +77,8 @@ const Rows& reduction_rows() {
   static const Rows kRows = {
       {"ArgMax", place_of_extreme<true>},
       {"ArgMin", place_of_extreme<false>},
-      {"CumProd", running<cumprod>},
-      {"CumSum", running<cumsum>},
+      {"CumProd", running<cumprod>, 26},
+      {"CumSum", running<cumsum>, 11},
       {"ReduceL1", reduced<sum, magnitude>},
       {"ReduceL2", reduced<sum, squared, root>},
       {"ReduceLogSum", reduced<sum, as_is, logarithm>},

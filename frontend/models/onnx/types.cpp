@@ -17,9 +17,13 @@ inline constexpr Code kOnnxType{"onnx-type", ErrorKind::Unsupported,
 }  // namespace codes
 using braze::codes::kOnnxData;
 
+// How often tensors can read another file from end to end.
+constexpr uint64_t kMostReadings = 4;
+
 struct TypeRow {
   std::string_view name;
   std::optional<ElementType> type;
+  int since = 1;  // the first opset that has it
 };
 
 // The types in the order of their numbers in TensorProto.DataType.
@@ -40,17 +44,17 @@ constexpr TypeRow kTypes[] = {
     {"UINT64", ElementType{DType::U64}},
     {"COMPLEX64", {}},
     {"COMPLEX128", {}},
-    {"BFLOAT16", ElementType{DType::BF16}},
-    {"FLOAT8E4M3FN", ElementType{DType::F8E4M3}},
-    {"FLOAT8E4M3FNUZ", {}},
-    {"FLOAT8E5M2", ElementType{DType::F8E5M2}},
-    {"FLOAT8E5M2FNUZ", {}},
-    {"UINT4", ElementType{DType::U8, 4}},
-    {"INT4", ElementType{DType::I8, 4}},
-    {"FLOAT4E2M1", {}},
-    {"FLOAT8E8M0", {}},
-    {"UINT2", ElementType{DType::U8, 2}},
-    {"INT2", ElementType{DType::I8, 2}},
+    {"BFLOAT16", ElementType{DType::BF16}, 13},
+    {"FLOAT8E4M3FN", ElementType{DType::F8E4M3}, 19},
+    {"FLOAT8E4M3FNUZ", {}, 19},
+    {"FLOAT8E5M2", ElementType{DType::F8E5M2}, 19},
+    {"FLOAT8E5M2FNUZ", {}, 19},
+    {"UINT4", ElementType{DType::U8, 4}, 21},
+    {"INT4", ElementType{DType::I8, 4}, 21},
+    {"FLOAT4E2M1", {}, 23},
+    {"FLOAT8E8M0", {}, 24},
+    {"UINT2", ElementType{DType::U8, 2}, 25},
+    {"INT2", ElementType{DType::I8, 2}, 25},
 };
 
 [[noreturn]] void fail_data(const TensorData& tensor, const std::string& why) {
@@ -135,6 +139,10 @@ std::optional<ElementType> element_type(int32_t type) {
   return kTypes[type].type;
 }
 
+int type_since(int32_t type) {
+  return type < 0 || static_cast<size_t>(type) >= std::size(kTypes) ? 1 : kTypes[type].since;
+}
+
 std::string type_name(int32_t type) {
   if (type < 0 || static_cast<size_t>(type) >= std::size(kTypes))
     return fmt::format("type {}", type);
@@ -170,9 +178,9 @@ std::shared_ptr<const MappedFile> open_beside(const std::string& path,
 std::span<const std::byte> TensorReader::external_bytes(const TensorData& tensor, uint64_t size) {
   const ExternalData& place = *tensor.external;
   if (path_.empty()) fail_data(tensor, "lies in another file, and there is none here");
-  auto& file = files_[place.location];
-  if (!file) file = open_beside(path_, place.location);
-  const auto bytes = file->bytes();
+  Beside& beside = files_[place.location];
+  if (!beside.file) beside.file = open_beside(path_, place.location);
+  const auto bytes = beside.file->bytes();
   const bool fits = place.offset <= bytes.size() && size <= bytes.size() - place.offset;
   if (!fits || (place.length && *place.length != size))
     fail_data(
@@ -180,6 +188,11 @@ std::span<const std::byte> TensorReader::external_bytes(const TensorData& tensor
         fmt::format("takes {} bytes from {} on of {}, which has {}{}", size, place.offset,
                     quote(place.location), bytes.size(),
                     place.length ? fmt::format("; the model speaks of {}", *place.length) : ""));
+  // Tensors may share bytes, but a few bytes are not many tensors.
+  if (beside.read += size; beside.read / kMostReadings > bytes.size())
+    fail_data(tensor, fmt::format("is one of those that together take the bytes of {} more than {} "
+                                  "times",
+                                  quote(place.location), kMostReadings));
   return bytes.subspan(place.offset, size);
 }
 

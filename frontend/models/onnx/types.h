@@ -20,6 +20,8 @@ struct ElementType {
 
 /// The type that has this number in TensorProto.DataType. It is nullopt if Braze does not have it.
 std::optional<ElementType> element_type(int32_t type);
+/// The first opset of ONNX that has this type.
+int type_since(int32_t type);
 /// The name of a type, such as "FLOAT" or "STRING". An unknown type is "type 99".
 std::string type_name(int32_t type);
 
@@ -36,8 +38,12 @@ class TensorReader {
  private:
   std::span<const std::byte> external_bytes(const TensorData& tensor, uint64_t size);
 
+  struct Beside {
+    std::shared_ptr<const MappedFile> file;
+    uint64_t read = 0;  // bytes, all tensors together
+  };
   std::string path_;
-  std::map<std::string, std::shared_ptr<const MappedFile>> files_;
+  std::map<std::string, Beside> files_;
 };
 
 /// Opens the file at `location`, relative to the folder of `path`. It throws InvalidArgument if the

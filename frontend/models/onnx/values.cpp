@@ -115,6 +115,7 @@ Tensor window(OnnxNode& n) {
   const bool periodic = n.integer("periodic", 1) != 0;
   const DType dtype = n.type("output_datatype", 1).dtype;
   if (size < 0 || size > (1 << 20)) n.refuse("the size is no length");
+  n.take_memory(size * static_cast<int64_t>(sizeof(double) + size_of(dtype)));
   const double length = static_cast<double>(periodic ? size : size - 1);
   std::vector<double> values;
   for (int64_t i = 0; i < size; ++i) {
@@ -142,14 +143,14 @@ Tensors branch(OnnxNode& n) {
 
 const Rows& value_rows() {
   static const Rows kRows = {
-      {"BlackmanWindow", window<420000, 500000, 80000>},
+      {"BlackmanWindow", window<420000, 500000, 80000>, 17},
       {"Constant", constant_value},
-      {"ConstantOfShape", constant_of_shape},
-      {"EyeLike", identity_like},
-      {"HammingWindow", window<543478, 456522, 0>},
-      {"HannWindow", window<500000, 500000, 0>},
+      {"ConstantOfShape", constant_of_shape, 9},
+      {"EyeLike", identity_like, 9},
+      {"HammingWindow", window<543478, 456522, 0>, 17},
+      {"HannWindow", window<500000, 500000, 0>, 17},
       {"If", branch},
-      {"Range", range_of},
+      {"Range", range_of, 11},
       {"Shape", shape_of},
       {"Size", size_of_all},
   };

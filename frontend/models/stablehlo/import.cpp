@@ -32,8 +32,6 @@ using braze::codes::kStablehloNode;
 using braze::codes::kStablehloText;
 
 constexpr int kMostTurns = 1024;  // for one loop
-// An operation is built once for each call and each turn of a loop.
-constexpr size_t kMostNodes = size_t{1} << 18;
 
 struct Value {
   Tensor tensor;
@@ -53,7 +51,7 @@ class Importer final : public Scalars {
         file_(name),
         options_(options),
         builder_(std::make_shared<detail::Builder>(graph_name())),
-        known_(builder_->graph) {}
+        known_(builder_->graph, module.bytes) {}
 
   Imported run() {
     const Function& main = find_main();
@@ -63,7 +61,8 @@ class Importer final : public Scalars {
     declare(main, scope);
     Progress progress("importing " + file_, "operation", main.body.operations.size());
     const Values results = run_block(main.body, scope, &progress);
-    problems_.fail_if_any(codes::kStablehloModel, file_, "operation", built_);
+    problems_.fail_if_any(codes::kStablehloModel, file_, main.arguments.size(), "operation",
+                          built_);
     return finish(main, results);
   }
 
@@ -128,11 +127,13 @@ class Importer final : public Scalars {
     for (size_t i = 0; i < main.arguments.size(); ++i) {
       const Parameter& argument = main.arguments[i];
       const std::string name = argument_name(argument);
-      if (!argument.type.tensor)
-        fail(codes::kStablehloInput,
-             fmt::format("{}:{}: the argument {} is of type {}, which Braze has not", file_,
-                         main.line, quote(name), argument.type.text));
       names.push_back(name);
+      if (!argument.type.tensor) {
+        problems_.add_input(fmt::format("line {} (argument {}): Braze has no type {}", main.line,
+                                        quote(name), argument.type.text));
+        define(scope, argument.name, {.failed = true}, main.line);
+        continue;
+      }
       const TensorType& type = *argument.type.tensor;
       const auto array = options_.values.find(name);
       const auto numbers = options_.numbers.find(name);
@@ -180,14 +181,22 @@ class Importer final : public Scalars {
       fail(kStablehloText, fmt::format("{}:{}: %{} is there twice", file_, line, name.name));
   }
 
+  // An operation is built once for each call and each turn of a loop.
+  void check_size() const {
+    const size_t most = most_nodes(module_.bytes);
+    if (built_ >= most || builder_->graph.size() > most)
+      fail(kStablehloText,
+           fmt::format("{} becomes more than {} operations, with those of loops and calls once for "
+                       "each turn and call; that is the most for a text of {} bytes",
+                       file_, most, module_.bytes));
+  }
+
   // The values that a block returns. `progress` is told of each operation, if it is not null.
   Values run_block(const Block& block, Scope& scope, Progress* progress = nullptr) {
     const Restored<Scope*> here(here_, &scope);
     for (const Operation& operation : block.operations) {
-      if (++built_ > kMostNodes)
-        fail(kStablehloText, fmt::format("{} has more than {} operations, with those of loops and "
-                                         "calls once for each turn and call",
-                                         file_, kMostNodes));
+      check_size();
+      ++built_;
       if (operation.name.ends_with(".return")) return operands_of(operation, scope);
       build(operation, scope);
       if (progress) progress->advance();

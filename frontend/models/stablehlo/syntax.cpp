@@ -956,7 +956,9 @@ class Reader {
 }  // namespace
 
 Module parse_module(std::string_view text, const std::string& file) {
-  return Reader(text, file).module();
+  Module out = Reader(text, file).module();
+  out.bytes = text.size();
+  return out;
 }
 
 }  // namespace braze::stablehlo

@@ -113,6 +113,7 @@ struct Function {
 };
 
 struct Module {
+  size_t bytes = 0;  ///< the size of the text
   std::string name;
   Attributes attributes;
   std::map<std::string, Function, std::less<>> functions;
