@@ -46,8 +46,8 @@ class Beside {
   const std::vector<uint32_t>& beside() const { return beside_; }
 
   double exchange_of(uint32_t n, int64_t bound) const {
-    return exchange_seconds(program_.target,
-                            most(received_bytes(program_, program_.launches[n])), bound);
+    return exchange_seconds(program_.target, most(received_bytes(program_, program_.launches[n])),
+                            bound);
   }
 
   /// The time of the program with these bounds, by launch.

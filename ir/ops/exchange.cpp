@@ -21,8 +21,7 @@ double exchange_seconds(const Target& target, double received, int64_t blocks) {
   if (target.kind == TargetKind::Gpu) {
     seconds += std::min(received, kStartBytes) / target.link_bytes_per_second;
     if (blocks > 0)
-      seconds =
-          std::max(seconds, received / (kBlockBytesPerSecond * static_cast<double>(blocks)));
+      seconds = std::max(seconds, received / (kBlockBytesPerSecond * static_cast<double>(blocks)));
   }
   return target.link_seconds + seconds;
 }

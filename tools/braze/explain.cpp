@@ -85,7 +85,7 @@ void print_launch(const Explanation& found, const Launch& launch) {
                launch.name, name(launch.collective.kind), axis.name, axis.size,
                bytes_amount(launch.bytes_read), bytes_amount(received),
                seconds_text(exchange_seconds(program.target, most, blocks)),
-               blocks > 0 ? fmt::format(" by at most {} blocks", blocks) : "");
+               blocks > 0 ? fmt::format(", in at most {} blocks", blocks) : "");
     if (!launch.members.empty()) fmt::print("  {} at once\n", launch.members.size());
     for (const std::string& op : op_texts(program, launch)) fmt::print("    {}\n", op);
     return;

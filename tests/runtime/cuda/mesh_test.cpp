@@ -339,8 +339,8 @@ TEST_F(CudaMesh, EarlierCallsOutliveAFailure) {
   for (const char* gpu : {"cuda:0", "cuda:1"}) error_of([&] { synchronize(Device(gpu)); });
 }
 
-// Whether the first call of a collective stays in NCCL, until another has failed and 20 milliseconds
-// longer.
+// Whether the first call of a collective stays in NCCL, until another has failed and 20
+// milliseconds longer.
 int stays_left = 0;
 bool stays_a_while(const std::string& kind, bool is_aborted) {
   if (stays_left == 0 || is_aborted) return false;
