@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <ranges>
 #include <vector>
 
@@ -13,13 +14,16 @@ namespace braze {
 
 namespace {
 
-// The model of the links: the rate of a large collective grows in proportion to its blocks up to
-// this number, which NCCL takes if it may.
-constexpr int64_t kAllBlocks = 16;
 constexpr int64_t kFewer[] = {8, 4, 2};
 // Fewer blocks must save this share of the whole time. Collectives that have a bound need
 // communicators of their own.
 constexpr double kLeastSaving = 0.005;
+// Of the last ones, a bound must save this share of the time by which it makes the exchange longer.
+// What follows may take less than its estimates, and then this time lies bare.
+constexpr double kLeastOfLater = 0.1;
+// A kernel that takes so many times as long has one round of blocks on the whole machine, and two
+// on what is left of it. Others lose the share of the machine that is held, as long as it is.
+constexpr double kMoreRounds = 2;
 
 double most(const Expr& e) { return static_cast<double>(std::max<int64_t>(e.range().max, 0)); }
 
@@ -41,25 +45,42 @@ class Beside {
   /// The collectives that have kernels between them and their first user.
   const std::vector<uint32_t>& beside() const { return beside_; }
 
+  double exchange_of(uint32_t n, int64_t bound) const {
+    return exchange_seconds(program_.target, most(received_bytes(program_, program_.launches[n])),
+                            bound);
+  }
+
   /// The time of the program with these bounds, by launch.
   double time(const std::vector<int64_t>& bounds) const {
     double now = 0, exchanged = 0;  // when the exchanges so far are over
-    int64_t held = 0;               // blocks of the present exchange
     std::vector<double> ends(users_.size());
+    std::deque<uint32_t> queue;  // exchanges that are not over: only the first is under way
     for (uint32_t n = 0; n < users_.size(); ++n) {
       if (is_collective(n)) {
-        held = bounds[n] > 0 ? bounds[n] : kAllBlocks;
-        const double share = static_cast<double>(kAllBlocks) / static_cast<double>(held);
-        const double bytes = most(received_bytes(program_, program_.launches[n]));
-        exchanged = std::max(now, exchanged) + program_.target.link_seconds +
-                    share * bytes / program_.target.link_bytes_per_second;
+        exchanged = std::max(now, exchanged) + exchange_of(n, bounds[n]);
         ends[n] = exchanged;
+        queue.push_back(n);
         continue;
       }
       for (const uint32_t k : awaited_[n]) now = std::max(now, ends[k]);
-      // Blocks that find no room begin when others end, or when the exchange is over.
-      const double late = seconds_[n] * (slowdown(program_.launches[n], held) - 1);
-      now += seconds_[n] + std::clamp(exchanged - now, 0.0, late);
+      double left = seconds_[n];
+      for (; !queue.empty(); queue.pop_front()) {
+        const double more = ends[queue.front()] - now;
+        if (more <= 0) continue;
+        const double slower = slowdown(program_.launches[n], held_by(bounds[queue.front()]));
+        if (slower >= kMoreRounds) {
+          // Blocks that find no room begin when others end, or when the exchanges are over.
+          now += std::min(exchanged - now, left * (slower - 1));
+          break;
+        }
+        if (left * slower < more) {
+          now += left * (slower - 1);
+          break;
+        }
+        now += more;
+        left -= more / slower;
+      }
+      now += left;
     }
     return std::max(now, exchanged);
   }
@@ -67,6 +88,10 @@ class Beside {
  private:
   bool is_collective(uint32_t n) const {
     return program_.launches[n].artifact == Launch::kCollective;
+  }
+
+  int64_t held_by(int64_t bound) const {
+    return bound > 0 ? bound : blocks_for_links(program_.target);
   }
 
   bool has_kernels(uint32_t n) const {
@@ -131,14 +156,16 @@ void choose_blocks_of_collectives(Program& program, std::span<const double> seco
     for (const uint32_t n : std::views::reverse(beside.beside())) {
       bounds[n] = 0;
       const double other = beside.time(bounds);
-      if (other >= time) {
+      const double longer = beside.exchange_of(n, blocks) - beside.exchange_of(n, 0);
+      if (other > time + kLeastOfLater * longer) {
         bounds[n] = blocks;
         break;
       }
       time = other;
     }
-    if (time < least) best = bounds;
-    least = std::min(least, time);
+    if (time >= least) continue;
+    best = bounds;
+    least = time * (1 - kLeastSaving);
   }
   for (const uint32_t n : beside.beside()) program.launches[n].collective.blocks = best[n];
 }

@@ -15,7 +15,7 @@
 
 namespace braze {
 
-/// Sets `Collective::blocks` of the launches of a program for GPUs. `seconds` holds the estimated
+/// Sets `Collective::blocks` of the launches of a program for GPUs. `seconds` holds the least
 /// time of each launch that is a kernel.
 void choose_blocks_of_collectives(Program& program, std::span<const double> seconds);
 

@@ -57,6 +57,11 @@ bool leaves_room(const Kernel& kernel, const Target& target) {
   });
 }
 
+// The estimated time of a kernel.
+double estimated_seconds(const CompiledFusion& fusion, const Target& target) {
+  return std::max(fusion.seconds, target.launch_seconds);
+}
+
 class Order {
  public:
   Order(const LoopForms& forms, const std::vector<CompiledFusion>& fusions,
@@ -146,26 +151,9 @@ class Order {
 
   // --- Joining --------------------------------------------------------------------------------
 
-  // The estimated time of a kernel.
-  double seconds_of(size_t k) const {
-    return std::max(fusions_[k].seconds, target_.launch_seconds);
-  }
+  double seconds_of(size_t k) const { return estimated_seconds(fusions_[k], target_); }
 
-  // The least time that a kernel may take. Without products that is the time of its memory: the
-  // estimate is much longer where a scatter looks for its terms.
-  double least_seconds_of(size_t k) const {
-    const Fusion& fusion = fusions_[k].fusion;
-    const auto is_dot = [&](NodeId node) {
-      const LoopForm* form = forms_.find(node);
-      return form && form->is_dot;
-    };
-    if (std::ranges::any_of(fusion.nodes, is_dot)) return seconds_of(k);
-    double bytes = 0;
-    for (const auto* values : {&fusion.inputs, &fusion.outputs})
-      for (const NodeId value : *values) bytes += bytes_of(graph_[value].type);
-    return std::min(seconds_of(k),
-                    std::max(bytes / target_.memory_bytes_per_second, target_.launch_seconds));
-  }
+  double least_seconds_of(size_t k) const { return least_seconds(forms_, fusions_[k], target_); }
 
   // Joins kernels, those that come behind the collectives or all others: first equal ones, and then
   // the launches of kernels that differ in their sizes.
@@ -629,6 +617,20 @@ std::vector<std::vector<size_t>> launch_order(const LoopForms& forms,
                                               const std::vector<std::string>& list_keys,
                                               const Updates& updates, const Target& target) {
   return Order(forms, fusions, keys, list_keys, updates, target).run();
+}
+
+double least_seconds(const LoopForms& forms, const CompiledFusion& fusion, const Target& target) {
+  const double estimated = estimated_seconds(fusion, target);
+  const auto is_dot = [&](NodeId node) {
+    const LoopForm* form = forms.find(node);
+    return form && form->is_dot;
+  };
+  if (std::ranges::any_of(fusion.fusion.nodes, is_dot)) return estimated;
+  double bytes = 0;
+  for (const auto* values : {&fusion.fusion.inputs, &fusion.fusion.outputs})
+    for (const NodeId value : *values) bytes += bytes_of(forms.graph()[value].type);
+  return std::min(estimated,
+                  std::max(bytes / target.memory_bytes_per_second, target.launch_seconds));
 }
 
 std::string collective_key(const Graph& graph, NodeId node) {

@@ -31,6 +31,10 @@ std::vector<std::vector<size_t>> launch_order(const LoopForms& forms,
                                               const std::vector<std::string>& list_keys,
                                               const Updates& updates, const Target& target);
 
+/// The least time that a kernel may take. Without products that is the time of its memory: its
+/// estimate may be much longer, as that of a scatter that looks for its terms.
+double least_seconds(const LoopForms& forms, const CompiledFusion& fusion, const Target& target);
+
 /// Collectives with the same key can become one launch. The key is empty for other nodes.
 std::string collective_key(const Graph& graph, NodeId node);
 

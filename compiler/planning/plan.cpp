@@ -9,6 +9,7 @@
 
 #include "compiler/loops/steps/factors.h"
 #include "compiler/planning/beside.h"
+#include "compiler/planning/order.h"
 #include "ir/kernel/gpu_rules.h"
 #include "ir/ops/exchange.h"
 #include "ir/program/arena.h"
@@ -134,7 +135,7 @@ class Planner {
     save_sources();
     for (const std::vector<size_t>& members : launches_) add_launch(members);
     for (const auto& [from, to] : copies_) add_copy(from, to);
-    choose_blocks_of_collectives(program_, times_of_launches());
+    choose_blocks_of_collectives(program_, least_times_of_launches());
     place_temporaries();
     return std::move(program_);
   }
@@ -253,13 +254,14 @@ class Planner {
     }
   }
 
-  // The estimated time of each launch. What is no kernel counts as nothing.
-  std::vector<double> times_of_launches() const {
+  // The least time of each launch: exchanges would seem hidden behind kernels that take less than
+  // their estimates. What is no kernel counts as nothing.
+  std::vector<double> least_times_of_launches() const {
     std::vector<double> out(program_.launches.size());
     for (size_t n = 0; n < launches_.size(); ++n)
       if (program_.launches[n].is_kernel())
         for (const size_t k : launches_[n])
-          out[n] += std::max(fusions_[k].seconds, program_.target.launch_seconds);
+          out[n] += least_seconds(forms_, fusions_[k], program_.target);
     return out;
   }
 

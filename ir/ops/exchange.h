@@ -20,8 +20,11 @@ constexpr bool keeps_places(CollectiveKind kind) {
 Expr received_bytes(CollectiveKind kind, int64_t devices, const Expr& bytes);
 
 /// The time in which a device receives this many bytes, if all devices are ready at the start.
-inline double exchange_seconds(const Target& target, double received) {
-  return target.link_seconds + received / target.link_bytes_per_second;
-}
+/// Between GPUs, `blocks` is the most blocks that the collective may have, or 0 if it takes as many
+/// as the links need.
+double exchange_seconds(const Target& target, double received, int64_t blocks = 0);
+
+/// As many blocks as the links between GPUs need.
+int64_t blocks_for_links(const Target& target);
 
 }  // namespace braze

@@ -48,9 +48,9 @@ std::string exchanges_text(const Program& program) {
     if (launch.artifact != Launch::kCollective) continue;
     const MeshAxis& axis = program.mesh[launch.collective.axis];
     const Expr received = received_bytes(program, launch);
-    const double seconds =
-        exchange_seconds(program.target, static_cast<double>(received.range().max));
     const int64_t blocks = launch.collective.blocks;
+    const double seconds =
+        exchange_seconds(program.target, static_cast<double>(received.range().max), blocks);
     out += fmt::format("  {:<14}  over {} ({} devices)  {:>10} bytes  {:>8.3g} us  {}{}\n",
                        name(launch.collective.kind), axis.name, axis.size, received.to_string(),
                        1e6 * seconds, launch.name,

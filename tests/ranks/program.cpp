@@ -260,7 +260,6 @@ template <class Act>
 int until_failure(const Mesh& mesh, Act&& act) {
   const Collective what = kAll[0];
   const MeshExecutable run = load(mesh, what);
-  const auto start = std::chrono::steady_clock::now();
   try {
     for (int i = 0; i < 200; ++i) {
       act(i);
@@ -274,8 +273,6 @@ int until_failure(const Mesh& mesh, Act&& act) {
   } catch (const Error& error) {
     say(std::string(error.what()));
   }
-  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-  say(fmt::format("after {} seconds", static_cast<int>(time.count())));
   // It says the same from then on, and the devices go on.
   try {
     run.run(to_mesh(mesh, inputs_of(mesh, kElements, 0)));
@@ -396,6 +393,14 @@ int run(const std::string& scenario, int each) {
     if (guilty)
       test::fake_cuda()->failures["nccl init"] = {0, decltype(test::FakeCuda::Failure::result){3}};
     return until_failure(mesh, [](int) {});
+  }
+  if (scenario == "breaks") {
+    // NCCL finds a failure on one rank while an exchange is under way.
+    return until_failure(mesh, [&](int i) {
+      if (guilty && i == 5)
+        test::fake_cuda()->failures["nccl exchange"] = {
+            0, decltype(test::FakeCuda::Failure::result){6}, 1};
+    });
   }
   if (scenario == "stops") {
     // One rank is stopped when it has begun the call that the others begin later.

@@ -80,10 +80,12 @@ void print_launch(const Explanation& found, const Launch& launch) {
     const MeshAxis& axis = program.mesh[launch.collective.axis];
     const Expr received = received_bytes(program, launch);
     const double most = static_cast<double>(received.range().max);
-    fmt::print("\ncollective {}: {} over {} ({} devices), {} on each, {} received in about {}\n",
+    const int64_t blocks = launch.collective.blocks;
+    fmt::print("\ncollective {}: {} over {} ({} devices), {} on each, {} received in about {}{}\n",
                launch.name, name(launch.collective.kind), axis.name, axis.size,
                bytes_amount(launch.bytes_read), bytes_amount(received),
-               seconds_text(exchange_seconds(program.target, most)));
+               seconds_text(exchange_seconds(program.target, most, blocks)),
+               blocks > 0 ? fmt::format(", in at most {} blocks", blocks) : "");
     if (!launch.members.empty()) fmt::print("  {} at once\n", launch.members.size());
     for (const std::string& op : op_texts(program, launch)) fmt::print("    {}\n", op);
     return;

@@ -773,6 +773,10 @@ std::optional<ncclResult_t> fake_nccl_failure(const std::string& kind) {
   return static_cast<ncclResult_t>(failure->second.result);
 }
 
+bool fake_nccl_stays(const std::string& kind, bool is_aborted) {
+  return state.stays_in_nccl && state.stays_in_nccl(kind, is_aborted);
+}
+
 int fake_current_device() { return here() ? here()->device : -1; }
 int fake_device_of(CUstream stream) { return stream->context->device; }
 bool fake_is_device(const void* data, size_t size) { return is_device(data, size); }

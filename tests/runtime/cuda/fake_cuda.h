@@ -52,6 +52,10 @@ struct FakeCuda {
   std::map<std::string, int> calls;           ///< of each function so far
   void (*at_capture)(bool begins) = nullptr;  ///< called where one begins and ends
   void (*at_launch)() = nullptr;              ///< called before each, without a lock
+  /// Whether a call of a collective, such as "all_reduce", stays in the fake NCCL. It is asked
+  /// again after every millisecond, under the lock, and learns whether the communicator was
+  /// aborted.
+  bool (*stays_in_nccl)(const std::string& kind, bool is_aborted) = nullptr;
   /// Makes code of a module's text and the name of a function in it. Without it, the driver takes
   /// PTX only, and runs what it knows by name.
   std::optional<FakeCode> (*compile)(const std::string& text, const std::string& entry) = nullptr;

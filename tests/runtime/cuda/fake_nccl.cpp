@@ -5,7 +5,8 @@
 //
 // Processes meet in a folder, whose name is the group's id. What a device brings along stands there
 // in a file TURN.RANK, from when the operation is issued; the others wait for it when they come to
-// theirs.
+// theirs. A failure that is planned for an "exchange" is found only while that one is under way, as
+// when another host is out of reach.
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -49,6 +50,9 @@ struct Operation {
 struct World {
   int size = 0;
   std::atomic<bool> aborted = false;
+  // What NCCL finds while an exchange is under way, which then goes on until it is aborted.
+  std::atomic<ncclResult_t> broken = ncclSuccess;
+  int inside = 0;      // threads in calls
   std::string folder;  // empty: all are in this process
   struct Turn {
     std::map<int, Operation> parts;  // by rank
@@ -330,6 +334,10 @@ bool take_messages(World& world, uint64_t turn, int rank, const std::vector<std:
 
 /// A device's part in a group of several processes.
 bool do_own(World& world, uint64_t turn, int rank, const Operation& own) {
+  while (world.broken != ncclSuccess) {
+    if (world.aborted) return true;
+    fake_leave(std::chrono::microseconds(200));
+  }
   std::vector<std::string> brought;
   for (int other = 0; other < world.size; ++other) {
     std::optional<std::string> bytes;
@@ -399,6 +407,7 @@ ncclResult_t issue(ncclComm_t comm, Operation part) {
   if (!world->folder.empty()) {
     // What others wait for is there as soon as may be: nobody waits here for their sake.
     const int rank = comm->rank;
+    if (const auto found = fake_nccl_failure("exchange")) world->broken = *found;
     fake_run(part.stream, part.position);
     publish(*world, turn, rank, part);
     fake_push(part.stream, [world, turn, rank, part] { return do_own(*world, turn, rank, part); });
@@ -427,6 +436,10 @@ ncclResult_t collective(ncclComm_t comm, Operation part) {
   {
     const FakeLock lock;
     if (const auto failure = planned_failure(part.kind)) return *failure;
+    const std::shared_ptr<World> world = comm->world;
+    ++world->inside;
+    while (fake_nccl_stays(part.kind, world->aborted)) fake_leave(std::chrono::milliseconds(1));
+    --world->inside;
   }
   if (group_depth == 0) return issue(comm, std::move(part));
   group_operations.emplace_back(comm, std::move(part));
@@ -522,6 +535,7 @@ EXPORTED ncclCommAbort(ncclComm_t comm) {
   const FakeLock lock;
   static auto& kept = *new std::vector<ncclComm_t>();
   kept.push_back(comm);
+  if (comm->world->inside > 0) fake_nccl_failure("abort within a call");  // counts it
   comm->world->aborted = true;
   return ncclSuccess;
 }
@@ -538,7 +552,7 @@ EXPORTED ncclCommDestroy(ncclComm_t comm) {
 }
 
 EXPORTED ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
-  *error = comm->world->aborted ? ncclRemoteError : ncclSuccess;
+  *error = comm->world->aborted ? ncclRemoteError : comm->world->broken.load();
   return ncclSuccess;
 }
 

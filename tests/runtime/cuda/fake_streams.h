@@ -26,6 +26,8 @@ class FakeLock {
 void fake_misuse(std::string what);
 /// How the next call of this kind shall fail, if it shall.
 std::optional<cuda::ncclResult_t> fake_nccl_failure(const std::string& kind);
+/// Whether a call of this kind stays in NCCL a little longer.
+bool fake_nccl_stays(const std::string& kind, bool is_aborted);
 /// Of the calling thread.
 int fake_current_device();
 int fake_device_of(cuda::CUstream stream);

@@ -9,6 +9,7 @@
 #include "runtime/execution/plan.h"
 #include "runtime/mesh/mesh_executable.h"
 #include "tests/runtime/cuda/cuda_test.h"
+#include "tests/runtime/watchdog.h"
 
 namespace braze::test {
 namespace {
@@ -335,6 +336,42 @@ TEST_F(CudaMesh, EarlierCallsOutliveAFailure) {
   fake_cuda()->failures.clear();
   for (size_t device = 0; device < 2; ++device)
     EXPECT_EQ(earlier[device][0].to_vector<float>()[5], 4 * 1010.f);
+  for (const char* gpu : {"cuda:0", "cuda:1"}) error_of([&] { synchronize(Device(gpu)); });
+}
+
+// Whether the first call of a collective stays in NCCL, until another has failed and 20
+// milliseconds longer.
+int stays_left = 0;
+bool stays_a_while(const std::string& kind, bool is_aborted) {
+  if (stays_left == 0 || is_aborted) return false;
+  if (fake_cuda()->failures["nccl " + kind].times == 0) --stays_left;
+  return true;
+}
+bool stays_until_the_abort(const std::string&, bool is_aborted) { return !is_aborted; }
+
+// What another thread does in NCCL has its memory until it leaves, unless only the abort ends that.
+TEST_F(CudaMesh, CommunicatorsAreAbortedWhenNobodyCallsThem) {
+  if (!fake_cuda()) GTEST_SKIP() << "only the fake NCCL stays in a call when asked";
+  const Watchdog watchdog("a call in NCCL that only an abort ends");
+  const MeshExecutable run = program({CollectiveKind::AllReduce});
+  const auto aborts_within_a_call = [&](bool (*stays)(const std::string&, bool)) {
+    fake_cuda()->calls.clear();
+    fake_cuda()->failures["nccl all_reduce"] = {1, cuda::CUresult{3}, 1};
+    fake_cuda()->stays_in_nccl = stays;
+    EXPECT_THAT(error_of([&] { run.run(arguments(0)); }), HasSubstr("ncclInternalError"));
+    fake_cuda()->stays_in_nccl = nullptr;
+    fake_cuda()->failures.clear();
+    EXPECT_EQ(run.run(arguments(0))[1][0].to_vector<float>()[5], 4 * 1010.f);
+    return fake_cuda()->calls["nccl abort within a call"] > 0;
+  };
+  // A thread that does not run for long may outlast the time that is given to it.
+  int within = 0;
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    stays_left = 20;
+    within += aborts_within_a_call(stays_a_while);
+  }
+  EXPECT_LT(within, 3);
+  EXPECT_TRUE(aborts_within_a_call(stays_until_the_abort));
   for (const char* gpu : {"cuda:0", "cuda:1"}) error_of([&] { synchronize(Device(gpu)); });
 }
 
