@@ -25,6 +25,9 @@ namespace {
 
 using Axes = std::vector<int64_t>;
 
+// Something is clearly better if it takes at most this part of the time.
+constexpr double kClearly = 0.9;
+
 // An axis of the product along which a factor lies in memory: the dimension of the value that the
 // factor is made from, and how many neighbours there are.
 struct Run {
@@ -77,6 +80,9 @@ struct Choice {
   std::optional<size_t> last;       // the pair of axes that is summed innermost; none: as it is
 };
 
+// The orders to which values are copied.
+using Copies = std::map<NodeId, std::set<Axes>>;
+
 class Product {
  public:
   Product(const Rewriting& step, const DotOp& dot) : step_(step), dot_(dot) {
@@ -98,19 +104,38 @@ class Product {
   bool is_linear() const { return is_linear_; }
 
   // The orders that are worth a price: each source as it is, or with the longest run innermost that
-  // it has along the same pair of summed axes, or along an axis of the result.
-  std::vector<Choice> choices() const {
+  // it has along the same pair of summed axes or, if `along_results`, along an axis of the result.
+  std::vector<Choice> choices(bool along_results) const {
     std::vector<Choice> out;
     std::set<size_t> pairs;
     for (const Factor& factor : factors_)
       for (const Run& run : factor.runs)
         if (run.pair) pairs.insert(*run.pair);
     for (const size_t pair : pairs) {
-      const std::array both{orders(factors_[0], pair), orders(factors_[1], pair)};
+      const std::array both{orders(factors_[0], pair, along_results),
+                            orders(factors_[1], pair, along_results)};
       for (const Axes& left : both[0])
-        for (const Axes& right : both[1]) out.push_back({{left, right}, pair});
+        for (const Axes& right : both[1])
+          if (!left.empty() || !right.empty() || pair + 1 < dot_.contract_left.size())
+            out.push_back({{left, right}, pair});
     }
     return out;
+  }
+
+  // Whether the choice takes copies that are there already, of all sources that have any.
+  bool takes_again(const Choice& choice, const Copies& copies) const {
+    bool any = false;
+    for (const size_t side : {0, 1}) {
+      const auto found = copies.find(factors_[side].source);
+      if (found == copies.end()) continue;
+      if (!found->second.contains(choice.orders[side])) return false;
+      any = true;
+    }
+    return any;
+  }
+  void note(const Choice& choice, Copies& copies) const {
+    for (const size_t side : {0, 1})
+      if (!choice.orders[side].empty()) copies[factors_[side].source].insert(choice.orders[side]);
   }
 
   // A graph that computes nothing else, whose inputs are the sources.
@@ -233,13 +258,14 @@ class Product {
   }
 
   // The orders of a source for a product that sums a pair of axes innermost.
-  static std::vector<Axes> orders(const Factor& factor, size_t pair) {
+  static std::vector<Axes> orders(const Factor& factor, size_t pair, bool along_results) {
     std::vector<Axes> out;
     const auto last = innermost(factor.shape);
     if (!last) return {{}};
     const auto fits = [&](const Run& run) { return !run.pair || *run.pair == pair; };
     if (const Run* run = factor.along(*last); run && fits(*run)) out.push_back({});
     for (const bool summed : {true, false}) {
+      if (!summed && !along_results) break;
       const auto run = std::ranges::find_if(
           factor.runs, [&](const Run& r) { return r.pair.has_value() == summed && fits(r); });
       if (run == factor.runs.end() || run->dimension == *last) continue;
@@ -261,8 +287,12 @@ class Product {
 
 // The kernels of a graph that has one product.
 struct Kernels {
+  size_t count = 0;
   double seconds = 0;
   bool by_copies = false;  // whether matrix units get both factors of the product by copies
+
+  // Whether matrix units read the factors as they are in memory before.
+  bool are_direct() const { return by_copies && count == 1; }
 };
 
 // Whether the matrix units get both factors of all products by copies.
@@ -287,8 +317,8 @@ Kernels kernels_of(const Graph& product, const Target& target, Precision precisi
   const Graph graph = target.asynchronous_dots ? pack_factors(product) : align_factors(product);
   const LoopForms forms(graph);
   const Partition parts = partition(forms, target, {.precision = precision});
-  Kernels out;
-  for (size_t k = 0; k < parts.fusions.size(); ++k) {
+  Kernels out{parts.fusions.size()};
+  for (size_t k = 0; k < out.count; ++k) {
     const Fusion& fusion = parts.fusions[k];
     out.seconds += parts.costs[k].seconds;
     if (std::ranges::none_of(fusion.nodes, [&](NodeId n) { return graph[n].as<DotOp>(); }))
@@ -331,7 +361,7 @@ bool may_use_matrix_units(const Graph& graph, const Node& node, const DotOp& dot
 std::string FactorOrders::to_string() const {
   constexpr double kMicro = 1e6;
   std::string out = fmt::format("{}: {:.3g} us as it is, ", product, as_it_is * kMicro);
-  if (in_order == 0) return out + "and matrix units can read its factors in no order";
+  if (in_order == 0) return out + "and there is no better order";
   out += fmt::format("{:.3g} us ", in_order * kMicro);
   if (!changed) return out + "with factors in another order, which are not made";
   if (copies.empty()) return out + "with its axes summed in another order";
@@ -341,6 +371,7 @@ std::string FactorOrders::to_string() const {
 OrderedFactors order_factors(const Graph& graph, const Target& target, Precision precision) {
   OrderedFactors out;
   const GraphPrinter printer(graph);
+  Copies made;
   std::map<std::string, Kernels> known;  // layers that repeat have equal products
   const auto priced = [&](const Graph& product) {
     const auto [place, added] = known.try_emplace(to_text(product));
@@ -353,18 +384,30 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
     const Product product(step, *dot);
     if (!product.is_linear()) return step.keep();
     const Kernels as_it_is = priced(product.alone());
-    if (as_it_is.by_copies) return step.keep();
+    if (as_it_is.are_direct()) return step.keep();
     FactorOrders verdict{.product = printer.value(step.id), .as_it_is = as_it_is.seconds};
+    // Factors that are packed for the units already are left as they are in case of doubt.
+    const double most = (as_it_is.by_copies ? kClearly : 1) * as_it_is.seconds;
     std::optional<Choice> best;
-    for (const Choice& choice : product.choices()) {
-      const Kernels kernels = priced(product.made(choice));
-      if (!kernels.by_copies || (best && kernels.seconds >= verdict.in_order)) continue;
-      best = choice;
-      verdict.in_order = kernels.seconds;
+    // A copy that is there already is taken again. Otherwise a summed axis is innermost, unless an
+    // axis of the result is clearly better.
+    enum { Again, Summed, Any };
+    for (const int kind : {Again, Summed, Any}) {
+      if (kind != Any && best) continue;
+      for (const Choice& choice : product.choices(/*along_results=*/kind != Summed)) {
+        if (kind == Again && !product.takes_again(choice, made)) continue;
+        const Kernels kernels = priced(product.made(choice));
+        const double least = kind == Any ? kClearly * verdict.in_order : verdict.in_order;
+        if (!kernels.by_copies || (best && kernels.seconds >= least)) continue;
+        best = choice;
+        verdict.in_order = kernels.seconds;
+      }
+      if (kind == Again && best && verdict.in_order < most) break;
     }
-    verdict.changed = best && verdict.in_order < verdict.as_it_is;
+    verdict.changed = best && verdict.in_order < most;
     if (verdict.changed) verdict.copies = product.copies(*best, printer);
     const bool changed = verdict.changed;
+    if (changed) product.note(*best, made);
     out.verdicts.push_back(std::move(verdict));
     return changed ? product.take(*best) : step.keep();
   });

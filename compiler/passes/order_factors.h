@@ -23,7 +23,7 @@ struct FactorOrders {
   /// What is copied, and to which order of its axes: "%x as [0, 2, 3, 1]". Empty if nothing is.
   std::vector<std::string> copies;
   bool changed = false;  ///< whether copies are made, or axes are summed in another order
-  /// Seconds. There is no second one if no order lets the units read both factors.
+  /// Seconds. There is no second one if matrix units could read the factors in no other order.
   double as_it_is = 0, in_order = 0;
 
   /// "%y: 1.05e+03 us as it is, 73.1 us with copies of %x as [0, 2, 3, 1]".
@@ -36,7 +36,8 @@ struct OrderedFactors {
 };
 
 /// The graph in which factors of large products of 16-bit values, or of tf32, are in the orders
-/// that have the least price, for a GPU with matrix units.
+/// that have the least price, for a GPU with matrix units. Products whose shapes depend on sizes
+/// stay as they are, and so do those of which matrix units read both factors where they are.
 OrderedFactors order_factors(const Graph& graph, const Target& target,
                              Precision precision = Precision::Standard);
 
