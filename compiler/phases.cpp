@@ -20,8 +20,9 @@ namespace {
 // The extension of the files that hold a step's result in the dump folder.
 std::string_view file_extension(std::string_view stage) {
   constexpr std::pair<std::string_view, std::string_view> kExtensions[] = {
-      {"fusion", "txt"}, {"refusal", "txt"}, {"limit", "txt"}, {"llvm", "ll"},    {"asm", "s"},
-      {"ptx", "ptx"},    {"cuda", "cu"},     {"sass", "sass"}, {"program", "txt"}};
+      {"fusion", "txt"}, {"refusal", "txt"}, {"limit", "txt"}, {"orders", "txt"},
+      {"llvm", "ll"},    {"asm", "s"},       {"ptx", "ptx"},   {"cuda", "cu"},
+      {"sass", "sass"},  {"program", "txt"}};
   for (const auto& [name, extension] : kExtensions)
     if (name == stage) return extension;
   return "braze";

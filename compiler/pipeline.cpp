@@ -1,6 +1,7 @@
 // pipeline.cpp — compile(): the steps from a Graph to a Program, in order.
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -19,6 +20,7 @@
 #include "compiler/passes/fold.h"
 #include "compiler/passes/interchange_sums.h"
 #include "compiler/passes/narrow_dots.h"
+#include "compiler/passes/order_factors.h"
 #include "compiler/passes/pack_factors.h"
 #include "compiler/passes/share_divisors.h"
 #include "compiler/passes/simplify.h"
@@ -172,6 +174,16 @@ Graph run_passes(Graph graph, Precision precision, const Target& target, PhaseVi
   if (target.asynchronous_dots || target.kind == TargetKind::Cpu) {
     graph = split_dots(graph, target);
     shown("split_dots");
+  }
+  if (target.kind == TargetKind::Gpu && target.matrix_speed > 0) {
+    OrderedFactors ordered = order_factors(graph, target, precision);
+    graph = std::move(ordered.graph);
+    shown("order_factors");
+    if (!ordered.verdicts.empty())
+      viewers.show({"orders", {}, [&] {
+                      return join(ordered.verdicts, "\n", std::mem_fn(&FactorOrders::to_string)) +
+                             "\n";
+                    }});
   }
   if (target.asynchronous_dots) {
     graph = pack_factors(graph);

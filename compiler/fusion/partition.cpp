@@ -16,6 +16,7 @@
 #include "compiler/fusion/prices.h"
 #include "compiler/fusion/reasons.h"
 #include "compiler/fusion/recompute.h"
+#include "ir/graph/reordered.h"
 #include "ir/graph/rewrite.h"
 #include "ir/support/parallel.h"
 #include "ir/support/text.h"
@@ -392,13 +393,14 @@ class Search {
     return graph_[node].as<PadOp>() && is_whole(node) && !is_whole(graph_[node].operands[0]);
   }
   // The value that a product on matrix units should read from memory, because its factor was
-  // written in another form for this. These units read tf32 only along the contracted axis, and
-  // rows of multiples of 16 bytes. An index map in place of the value would prevent the product
-  // from using them.
+  // written in another form for this. These units read rows of neighbours along one axis, tf32 only
+  // along the contracted axis, and rows of multiples of 16 bytes. An index map in place of the
+  // value would prevent the product from using them.
   std::optional<NodeId> packed(NodeId factor, NodeId user) const {
     const auto* dot = graph_[user].as<DotOp>();
     if (!live_[user.index] || !dot || target_.matrix_speed == 0) return std::nullopt;
     if (forms_.find(user)->largest_elements() < kLeastAsynchronousDot) return std::nullopt;
+    if (const auto stored = reordered_source(graph_, factor)) return stored;
     if (dot->tf32) {
       if (!target_.asynchronous_dots) return std::nullopt;
       const auto* transpose = graph_[factor].as<TransposeOp>();

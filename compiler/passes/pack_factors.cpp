@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "ir/graph/build.h"
+#include "ir/graph/reordered.h"
 #include "ir/graph/rewrite.h"
 #include "ir/target/features.h"
 
@@ -29,6 +30,17 @@ double uses(const Shape& other, const std::vector<int64_t>& batch,
   return out;
 }
 
+// A transpose of a transpose is one transpose, or none: a pair of them would say that the value
+// between is in memory.
+NodeId transposed(Graph& graph, NodeId x, std::vector<int64_t> order, const SourceLocation& where) {
+  if (const auto* inner = graph[x].as<TransposeOp>()) {
+    for (int64_t& axis : order) axis = inner->permutation[static_cast<size_t>(axis)];
+    x = graph[x].operands[0];
+  }
+  const bool same = std::ranges::is_sorted(order);
+  return same ? x : build::transpose(graph, x, std::move(order), where);
+}
+
 // The operand with the axes of `contract` moved to the end; both lists get the new numbers.
 NodeId with_axes_last(Graph& graph, NodeId x, std::vector<int64_t>& batch,
                       std::vector<int64_t>& contract, const SourceLocation& where) {
@@ -40,7 +52,7 @@ NodeId with_axes_last(Graph& graph, NodeId x, std::vector<int64_t>& batch,
   const auto first = static_cast<int64_t>(order.size());
   order.insert(order.end(), contract.begin(), contract.end());
   std::iota(contract.begin(), contract.end(), first);
-  return build::transpose(graph, x, order, where);
+  return transposed(graph, x, std::move(order), where);
 }
 
 bool are_last(const std::vector<int64_t>& axes, size_t rank) {
@@ -107,8 +119,8 @@ std::optional<NodeId> with_whole_rows(const Rewriting& step, const DotOp& dot) {
                     step.node.type.dtype, where);
 }
 
-// The value of which a factor is a transpose (or the factor itself), and for each axis of the
-// factor the axis of that value.
+// The value in memory of which a factor is a transpose (or the factor itself), and for each axis of
+// the factor the axis of that value.
 struct Stored {
   NodeId value;
   std::vector<int64_t> axes;
@@ -117,8 +129,10 @@ Stored stored(const Graph& graph, NodeId factor) {
   Stored out{factor, std::vector<int64_t>(graph[factor].type.shape.rank())};
   std::iota(out.axes.begin(), out.axes.end(), 0);
   while (const auto* transpose = graph[out.value].as<TransposeOp>()) {
+    const bool in_memory = stored_in_other_order(graph, out.value).has_value();
     for (int64_t& axis : out.axes) axis = transpose->permutation[static_cast<size_t>(axis)];
     out.value = graph[out.value].operands[0];
+    if (in_memory) break;
   }
   return out;
 }
@@ -179,12 +193,15 @@ std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot)
     const Shape& shape = *shapes[side];
     zeros[side].resize(shape.rank());
     const Stored in = stored(graph, step.operands[side]);
+    // What movement ops make of a value in another order is not in memory.
+    const bool is_moved = reordered_source(graph, in.value).has_value();
     for (size_t i = 0; i < shape.rank(); ++i) {
       const int64_t extent = shape[i].range().max;
       if (side == 0 || (!contains(*contract[1], static_cast<int64_t>(i)) &&
                         !contains(*batch[1], static_cast<int64_t>(i))))
         work *= static_cast<double>(extent);
-      if (in.axes[i] + 1 == std::ssize(in.axes)) zeros[side][i] = zeros_behind(extent, left.dtype);
+      if (!is_moved && in.axes[i] + 1 == std::ssize(in.axes))
+        zeros[side][i] = zeros_behind(extent, left.dtype);
     }
     for (const int64_t axis : *batch[side])
       if (zeros[side][static_cast<size_t>(axis)] > 0) return std::nullopt;
@@ -234,10 +251,13 @@ Graph pack_factors(const Graph& graph) {
     DotOp dot = *found;
     NodeId x = step.operands[0], y = step.operands[1];
     const Shape left = result[x].type.shape, right = result[y].type.shape;
-    if (!are_last(dot.contract_left, left.rank()) &&
+    const auto is_ordered = [&](NodeId factor) {
+      return reordered_source(result, factor).has_value();
+    };
+    if (!are_last(dot.contract_left, left.rank()) && !is_ordered(x) &&
         uses(right, dot.batch_right, dot.contract_right) >= kLeastUses)
       x = with_axes_last(result, x, dot.batch_left, dot.contract_left, step.node.location);
-    if (!are_last(dot.contract_right, right.rank()) &&
+    if (!are_last(dot.contract_right, right.rank()) && !is_ordered(y) &&
         uses(left, found->batch_left, found->contract_left) >= kLeastUses)
       y = with_axes_last(result, y, dot.batch_right, dot.contract_right, step.node.location);
     if (x == step.operands[0] && y == step.operands[1]) return step.keep();

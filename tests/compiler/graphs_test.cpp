@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <numeric>
 #include <random>
 #include <span>
 
@@ -332,6 +333,117 @@ TEST(Graphs, ProductsOfRandomWindowsAreOneKernel) {
     w.images = (int64_t{1} << 24) * w.stride * w.stride * 2 / work + 1;
     expect_asynchronous(w);
   }
+}
+
+// A convolution of images with one to three axes whose channels come first.
+struct ChannelsFirst {
+  std::vector<int64_t> extents;
+  int64_t images, channels, results, taps = 3, stride = 1, low = 1;
+  std::string dtype = "bf16";
+
+  std::string text() const {
+    const auto rank = std::ssize(extents);
+    std::vector<int64_t> shown, all_taps(extents.size(), taps);
+    for (const int64_t extent : extents) shown.push_back((extent + 2 * low - taps) / stride + 1);
+    const auto list = [](const std::vector<int64_t>& numbers) {
+      return join(numbers, ", ", [](int64_t n) { return std::to_string(n); });
+    };
+    const auto range = [&](int64_t first, int64_t count) {
+      std::vector<int64_t> out(static_cast<size_t>(count));
+      std::iota(out.begin(), out.end(), first);
+      return list(out);
+    };
+    const auto same = [&](int64_t n) { return list(std::vector<int64_t>(extents.size(), n)); };
+    return fmt::format(
+        R"(braze 1 graph
+graph @channels_first(%x: {t}[{n}, {c}, {in}], %k: {t}[{f}, {c}, {taps}]) {{
+  %0 = constant 0 : {t}[]
+  %1 = broadcast %x {{axes: [{axes}]}} : {t}[{n}, {c}, {in}, {taps}]
+  %2 = windows %1, %0 {{axes: [{windowed}], taps: [{tap_axes}], strides: [{strides}], dilations: [{ones}], gaps: [{ones}], low: [{lows}]}} : {t}[{n}, {c}, {out}, {taps}]
+  %y = dot %2, %k {{contract: [1, {tap_axes}] x [1, {windowed}]{tf32}}} : {t}[{n}, {out}, {f}]
+  %4 = transpose %y {{permutation: [0, {last}, {places}]}} : {t}[{n}, {f}, {out}]
+  %5 = relu %4 : {t}[{n}, {f}, {out}]
+  return %5 as "y"
+}})",
+        fmt::arg("t", dtype), fmt::arg("n", images), fmt::arg("c", channels),
+        fmt::arg("f", results), fmt::arg("in", list(extents)), fmt::arg("out", list(shown)),
+        fmt::arg("taps", list(all_taps)), fmt::arg("axes", range(0, rank + 2)),
+        fmt::arg("windowed", range(2, rank)), fmt::arg("tap_axes", range(2 + rank, rank)),
+        fmt::arg("strides", same(stride)), fmt::arg("ones", same(1)), fmt::arg("lows", same(low)),
+        fmt::arg("last", rank + 1), fmt::arg("places", range(1, rank)),
+        fmt::arg("tf32", dtype == "f32" ? ", tf32: true" : ""));
+  }
+};
+
+// Matrix units cannot read rows of pixels under windows, so the factors are copied with the
+// channels innermost, and the product gets both of them by copies to the chip.
+TEST(Graphs, FactorsAreCopiedToTheOrdersOfMatrixUnits) {
+  const ChannelsFirst cases[] = {
+      {{8, 8}, 8, 64, 64},
+      {{13, 7}, 5, 72, 72},
+      {{16, 16}, 16, 64, 64, 3, 2},
+      {{40, 1}, 64, 64, 72},
+      {{28, 28}, 16, 64, 256, 2, 2, 0},
+      {{120}, 16, 64, 64, 4},
+      {{6, 5, 4}, 8, 64, 64, 2},
+      {{8, 8}, 16, 32, 64},
+      {{8, 8}, 16, 32, 64, 3, 1, 1, "f32"},
+  };
+  for (const char* name : {"sim:sm_90", "sim:sm_80"})
+    for (const ChannelsFirst& conv : cases) {
+      const Device device = testing::gpu_or(name);
+      SCOPED_TRACE(fmt::format("{}\n{}", name, conv.text()));
+      const Graph graph = parse_graph(conv.text(), "convolution");
+      const CompileOptions options = verifying();
+      const auto program = testing::compile_for(device, graph, options);
+      const auto product = std::ranges::find_if(program->launches, [](const Launch& launch) {
+        return launch.schedule.find("unit %y") != std::string::npos;
+      });
+      ASSERT_NE(product, program->launches.end());
+      const std::string& schedule = product->schedule;
+      EXPECT_EQ(schedule.find("fma"), std::string::npos) << schedule;
+      EXPECT_NE(schedule.find("stage"), schedule.rfind("stage")) << schedule;
+      const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
+      EXPECT_TRUE(testing::agrees(graph, inputs, device, options));
+    }
+}
+
+// One slice has all that is summed along the innermost axis: of one axis, and of several.
+TEST(Graphs, SlicesOfWholeSums) {
+  const Device device = testing::gpu_or("sim:sm_80");
+  for (const auto& [shape, contract] :
+       {std::pair("512, 32", "[1] x [1]"), std::pair("256, 9, 32", "[1, 2] x [1, 2]")}) {
+    const Graph graph = parse_graph(fmt::format(R"(braze 1 graph
+graph @slices(%x: bf16[{0}], %w: bf16[{0}]) {{
+  %f = dot %x, %w {{contract: {1}}} : f32[{2}, {2}]
+  return %f as "y"
+}})",
+                                                shape, contract, std::string(shape, 3)),
+                                    "slices");
+    const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
+    EXPECT_TRUE(testing::agrees(graph, inputs, device, verifying()));
+  }
+}
+
+// A product whose results are written in two orders: one of them goes through buffers on the chip,
+// for which the slots of factors leave room.
+TEST(Graphs, ResultsInTwoOrders) {
+  const Device device = testing::gpu_or("sim:sm_90");
+  const Graph graph = parse_graph(R"(braze 1 graph
+graph @both(%x: bf16[32, 64, 64], %w: bf16[3, 64, 64]) {
+  %0 = constant 0 : bf16[]
+  %1 = broadcast %x {axes: [0, 1, 3]} : bf16[32, 64, 3, 64]
+  %2 = windows %1, %0 {axes: [1], taps: [2], strides: [1], dilations: [1], gaps: [1], low: [1]} : bf16[32, 64, 3, 64]
+  %3 = dot %2, %w {contract: [2, 3] x [0, 1]} : bf16[32, 64, 64]
+  %4 = transpose %3 {permutation: [0, 2, 1]} : bf16[32, 64, 64]
+  %5 = relu %3 : bf16[32, 64, 64]
+  return %4 as "y", %5 as "z"
+})",
+                                  "both");
+  CompileOptions options = verifying();
+  options.by_cost = false;
+  const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
+  EXPECT_TRUE(testing::agrees(graph, inputs, device, options));
 }
 
 // What windows of images show and a matrix of the same places, summed over all places: several

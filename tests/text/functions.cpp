@@ -17,6 +17,7 @@
 #include "compiler/passes/fold.h"
 #include "compiler/passes/interchange_sums.h"
 #include "compiler/passes/narrow_dots.h"
+#include "compiler/passes/order_factors.h"
 #include "compiler/passes/pack_factors.h"
 #include "compiler/passes/prepare.h"
 #include "compiler/passes/share_divisors.h"
@@ -304,6 +305,22 @@ std::string run_pass(std::string_view text, std::string_view file_name) {
   return to_text(result);
 }
 
+// With the verdicts, but without the prices, which change when the cost model does.
+std::string ordered(std::string_view text, std::string_view file_name) {
+  const std::string_view machine = after(text, "// target:");
+  const Target target = parse_target(machine.empty() ? "sm_90a" : machine);
+  const OrderedFactors result = order_factors(parse_graph(text, file_name), target);
+  fail_if_any(verify(result.graph), "verify");
+  std::string out = to_text(result.graph);
+  for (const FactorOrders& verdict : result.verdicts)
+    out += fmt::format("\n{}: {}", verdict.product,
+                       verdict.changed && verdict.copies.empty() ? "summed in another order"
+                       : verdict.changed      ? join(verdict.copies, " and ", std::identity())
+                       : verdict.in_order > 0 ? "faster as it is"
+                                              : "no order");
+  return out;
+}
+
 std::string expand_static(std::string_view text, std::string_view file_name) {
   Kernel kernel = read<Kernel>(text, file_name);
   expand_static_loops(kernel);
@@ -404,6 +421,7 @@ constexpr Function kFunctions[] = {
     {"loops", first_loops},
     {"lower", lowered},
     {"narrow_dots", run_pass<narrow_dots>},
+    {"order_factors", ordered},
     {"pack_factors", run_pass<pack_factors>},
     {"plan", planned},
     {"prepare", prepared},

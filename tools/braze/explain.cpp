@@ -223,8 +223,9 @@ void print_json(const Explanation& found, const std::vector<SumOfProduct>& sums,
                 const std::vector<Edge>& edges,
                 const std::optional<std::vector<InsertedCollective>>& inserted) {
   const Program& program = found.program;
-  std::vector<std::string> launches, decided, reasons;
+  std::vector<std::string> launches, decided, orders, reasons;
   for (const SumOfProduct& sum : sums) decided.push_back(sum_json(sum));
+  for (const std::string& order : found.orders) orders.push_back(json::string(order));
   for (const Launch& launch : program.launches) launches.push_back(launch_json(found, launch));
   for (const Edge& edge : edges) reasons.push_back(edge_json(edge));
   json::Members members = {{"program", json::string(program.name)},
@@ -234,6 +235,7 @@ void print_json(const Explanation& found, const std::vector<SumOfProduct>& sums,
                            {"codes", std::to_string(program.artifacts.size())},
                            {"kernels", json::array(launches)},
                            {"sums", json::array(decided)},
+                           {"orders", json::array(orders)},
                            {"edges", json::array(reasons)}};
   if (inserted) {
     std::vector<std::string> collectives;
@@ -338,6 +340,8 @@ Exit explain(const Options& options) {
     if (!why.empty()) fmt::print("\n{}", why);
     for (const Launch& launch : program.launches) print_launch(found, launch);
   }
+  if (options.edge.empty() && !found.orders.empty())
+    fmt::print("\norders of factors\n  {}\n", join(found.orders, "\n  ", std::identity()));
   print_decisions(sums, edges);
   return Exit::Ok;
 }

@@ -51,10 +51,10 @@ std::vector<FusedKernel> kernels_of(const Graph& graph, const GraphPrinter& prin
 Explanation explained(const Graph& graph, const Target& target, CompileOptions options) {
   Explanation out;
   options.observer = [&](const CompilePhase& phase) {
-    if (phase.stage == "limit") {
+    if (phase.stage == "limit" || phase.stage == "orders") {
       std::istringstream lines(phase.text());
-      for (std::string line; std::getline(lines, line);)
-        out.limits[std::string(phase.kernel)].push_back(line);
+      auto& found = phase.stage == "limit" ? out.limits[std::string(phase.kernel)] : out.orders;
+      for (std::string line; std::getline(lines, line);) found.push_back(line);
     }
     if (!phase.partition) return;
     const GraphPrinter printer(*phase.graph);

@@ -34,6 +34,9 @@ struct Explanation {
   Program program;
   std::vector<Edge> edges;
   std::vector<FusedKernel> kernels;  ///< kernels only, in an order in which they can run
+  /// Of products whose factors matrix units cannot read as they are: what is copied to another
+  /// order, or why nothing is.
+  std::vector<std::string> orders;
   /// By kernel: its loops that an integer bounds which they load, or why one does not.
   std::map<std::string, std::vector<std::string>> limits;
 };

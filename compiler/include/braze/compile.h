@@ -26,7 +26,8 @@ enum class GpuCode : uint8_t {
 /// A step of a compilation that was just completed, with its result. Valid during the call that
 /// receives it.
 struct CompilePhase {
-  /// In order: "graph"; each pass by its name ("expand", "fold"); "fusion"; for each kernel
+  /// In order: "graph"; each pass by its name ("expand", "fold"); "orders" (which factors of
+  /// products are copied to another order, or why not), if there are any; "fusion"; for each kernel
   /// "unscheduled" (its loop tree before the steps), "refusal" (why its dots are not asynchronous
   /// products), "loops" (after the steps), "tile", "kernel" and, unless the target is simulated,
   /// "llvm" and "asm" (CPU), or "llvm" or "cuda", "ptx" and "sass" (GPU); "program".

@@ -464,6 +464,11 @@ std::optional<std::pair<double, Tiling>> choose_exchanged(const LoopTree& tree,
   const int64_t most_ranks = planned_extent(tree, products.columns) <= kFewClusterRows
                                  ? std::min<int64_t>(kClusterParts, target.cluster_blocks)
                                  : 1;
+  // A result that is contiguous along the columns is stored through two buffers.
+  int64_t buffered = 0;
+  for (const LoopTask* store : products.stores)
+    if (lies_along(store->at.back(), tree.axes[products.columns]))
+      buffered += 2 * static_cast<int64_t>(size_of(tree.tensors[store->target].type.dtype));
   std::optional<std::pair<double, Tiling>> best;
   for (const int64_t groups : {kGroups, int64_t{1}})
     for (int64_t ranks = 1; ranks <= most_ranks; ranks *= 2) {
@@ -479,7 +484,8 @@ std::optional<std::pair<double, Tiling>> choose_exchanged(const LoopTree& tree,
       // Each block of a cluster gets the sums of all blocks.
       const int64_t sums = static_cast<int64_t>(products.dots.size() * size_of(DType::F32)) *
                            ranks * tiling.rows * tiling.columns;
-      const int64_t room = target.l1_bytes - kBarrierBytes - (ranks > 1 ? sums : 0);
+      const int64_t room = target.l1_bytes - kBarrierBytes - (ranks > 1 ? sums : 0) -
+                           buffered * tiling.rows * tiling.columns;
       tiling.slots =
           std::min(room / (factors->slot_panels * kPanelBytes), kMostSlots * kRows / tiling.rows);
       if (tiling.slots < 3) continue;

@@ -158,8 +158,9 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
 
 namespace {
 
-// Loads across the lanes become values, which are bound along the rows.
-void load_across(Scheduled& out, const BlockTile& block, const Layout& layout) {
+// Loads across the lanes become values in the loop over `axis`, which are bound along the rows.
+void load_across(Scheduled& out, const BlockTile& block, const std::string& axis,
+                 const Layout& layout) {
   const LoopTree& tree = out.tree;
   const auto crossing = [&](const TreeAccess& access) {
     return crosses(tree, access, block.lane, *block.other);
@@ -170,8 +171,7 @@ void load_across(Scheduled& out, const BlockTile& block, const Layout& layout) {
     if (crossing(access) && std::find(tensors.begin(), tensors.end(), name) == tensors.end())
       tensors.push_back(name);
   }
-  for (const std::string& tensor : tensors)
-    out.try_take(LoadStep{tensor, {tree.axes[block.lane].name}});
+  for (const std::string& tensor : tensors) out.try_take(LoadStep{tensor, {axis}});
   std::vector<std::string> values;
   for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
     if (task.makes_value() && std::ranges::any_of(accesses(tree, task), crossing))
@@ -223,7 +223,11 @@ void tile_for_gpu(Scheduled& out, const Target& target) {
     if (*other > lane) std::swap(layout.axes[0], layout.axes[1]);
     return layout;
   };
-  if (block.turned && !outer.empty()) load_across(out, block, dealt(/*lanes_last=*/false));
+  if (block.turned && !outer.empty()) {
+    // If a tile has all lanes, there is no loop over them.
+    const bool in_lanes = std::ranges::count(outer, name(lane)) > 0;
+    load_across(out, block, in_lanes ? name(lane) : outer[0], dealt(/*lanes_last=*/false));
+  }
   bind_stores(block.tile == 1 && block.rows == 1 ? one : dealt(/*lanes_last=*/true));
 }
 

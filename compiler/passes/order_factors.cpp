@@ -1,0 +1,417 @@
+#include "compiler/passes/order_factors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "compiler/fusion/partition.h"
+#include "compiler/loops/tile_loops.h"
+#include "compiler/passes/pack_factors.h"
+#include "ir/graph/build.h"
+#include "ir/graph/reordered.h"
+#include "ir/graph/rewrite.h"
+#include "ir/graph/text.h"
+#include "ir/support/text.h"
+#include "ir/target/features.h"
+
+namespace braze {
+
+namespace {
+
+using Axes = std::vector<int64_t>;
+
+// Something is clearly better if it takes at most this part of the time.
+constexpr double kClearly = 0.9;
+
+// An axis of the product along which a factor lies in memory: the dimension of the value that the
+// factor is made from, and how many neighbours there are.
+struct Run {
+  int64_t dimension = 0;
+  int64_t length = 0;
+  std::optional<size_t> pair;  // of summed axes; none: the axis is one of the result
+};
+
+// One side of a product: the value that is in memory, and the movement ops that make the factor.
+struct Factor {
+  NodeId source;
+  std::vector<NodeId> moves = {};  // the first one first
+  Shape shape;                     // of the source
+  std::vector<Run> runs = {};      // the longest ones first
+
+  const Run* along(int64_t dimension) const {
+    const auto found = std::ranges::find(runs, dimension, &Run::dimension);
+    return found == runs.end() ? nullptr : &*found;
+  }
+};
+
+// Notes at which coordinates a factor reads its source.
+struct Coordinates {
+  struct Value {};
+  std::vector<Expr> at;
+
+  Value load(NodeId, std::vector<Expr> coordinates, const Conditions&) {
+    at = std::move(coordinates);
+    return {};
+  }
+  Value reduced(NodeId, const std::vector<Expr>&, const Conditions&) { return {}; }
+  Value index(const Expr&, DType) { return {}; }
+  Value constant(DType, uint64_t) { return {}; }
+  Value inside(const Conditions&) { return {}; }
+  Value apply(ElementwiseOp, std::span<const Value>, DType) { return {}; }
+  Expr as_index(const Value&, const Expr&) { return 0; }
+  std::optional<Value> cached(NodeId, const std::vector<Expr>&) { return std::nullopt; }
+};
+
+// The innermost dimension that has more than one index; none if there is none.
+std::optional<int64_t> innermost(const Shape& shape) {
+  for (auto d = static_cast<int64_t>(shape.rank()); d-- > 0;)
+    if (!shape[static_cast<size_t>(d)].is_constant(1)) return d;
+  return std::nullopt;
+}
+
+// How the factors of a product lie, and in which order their axes are summed.
+struct Choice {
+  std::array<Axes, 2> orders = {};  // of each source; empty: as it is
+  std::optional<size_t> last;       // the pair of axes that is summed innermost; none: as it is
+};
+
+// The orders to which values are copied.
+using Copies = std::map<NodeId, std::set<Axes>>;
+
+class Product {
+ public:
+  Product(const Rewriting& step, const DotOp& dot) : step_(step), dot_(dot) {
+    for (const size_t side : {0, 1}) {
+      Factor& factor = factors_[side];
+      factor.source = step.operands[side];
+      while (is_movement(graph()[factor.source])) {
+        factor.moves.insert(factor.moves.begin(), factor.source);
+        factor.source = graph()[factor.source].operands[0];
+      }
+      factor.shape = graph()[factor.source].type.shape;
+    }
+    alone_ = made({});
+    find_runs();
+  }
+
+  const Graph& alone() const { return alone_; }
+  // Whether it is known along which axes the sources are read: not where a reshape cuts an axis.
+  bool is_linear() const { return is_linear_; }
+
+  // The orders that are worth a price: each source as it is, or with the longest run innermost that
+  // it has along the same pair of summed axes or, if `along_results`, along an axis of the result.
+  std::vector<Choice> choices(bool along_results) const {
+    std::vector<Choice> out;
+    std::set<size_t> pairs;
+    for (const Factor& factor : factors_)
+      for (const Run& run : factor.runs)
+        if (run.pair) pairs.insert(*run.pair);
+    for (const size_t pair : pairs) {
+      const std::array both{orders(factors_[0], pair, along_results),
+                            orders(factors_[1], pair, along_results)};
+      for (const Axes& left : both[0])
+        for (const Axes& right : both[1])
+          if (!left.empty() || !right.empty() || pair + 1 < dot_.contract_left.size())
+            out.push_back({{left, right}, pair});
+    }
+    return out;
+  }
+
+  // Whether the choice takes copies that are there already, of all sources that have any.
+  bool takes_again(const Choice& choice, const Copies& copies) const {
+    bool any = false;
+    for (const size_t side : {0, 1}) {
+      const auto found = copies.find(factors_[side].source);
+      if (found == copies.end()) continue;
+      if (!found->second.contains(choice.orders[side])) return false;
+      any = true;
+    }
+    return any;
+  }
+  void note(const Choice& choice, Copies& copies) const {
+    for (const size_t side : {0, 1})
+      if (!choice.orders[side].empty()) copies[factors_[side].source].insert(choice.orders[side]);
+  }
+
+  // A graph that computes nothing else, whose inputs are the sources.
+  Graph made(const Choice& choice) const {
+    Graph out("product");
+    std::array<NodeId, 2> sources;
+    for (const size_t side : {0, 1}) {
+      const NodeId source = factors_[side].source;
+      sources[side] = side == 1 && source == factors_[0].source
+                          ? sources[0]
+                          : build::input(out, side == 0 ? "x" : "y", graph()[source].type);
+    }
+    std::map<NodeId, NodeId> others;
+    const auto other = [&](NodeId node) {
+      const auto [place, added] = others.try_emplace(node);
+      if (added)
+        place->second =
+            graph()[node].as<ConstantOp>()
+                ? build::rebuild(out, graph()[node], {})
+                : build::input(out, fmt::format("fill{}", others.size()), graph()[node].type);
+      return place->second;
+    };
+    const NodeId product = add(out, choice, sources, other);
+    out.set_outputs({{product, "product", {}}});
+    return out;
+  }
+
+  // The product in the graph that is rewritten.
+  NodeId take(const Choice& choice) const {
+    return add(step_.result, choice, {factors_[0].source, factors_[1].source},
+               [](NodeId node) { return node; });
+  }
+
+  // The sources that are copied, and to which orders.
+  std::vector<std::string> copies(const Choice& choice, const GraphPrinter& printer) const {
+    std::vector<std::string> out;
+    for (const size_t side : {0, 1}) {
+      if (choice.orders[side].empty()) continue;
+      NodeId source = step_.node.operands[side];
+      while (is_movement(step_.source[source])) source = step_.source[source].operands[0];
+      out.push_back(fmt::format(
+          "{} as [{}]", printer.value(source),
+          join(choice.orders[side], ", ", [](int64_t d) { return std::to_string(d); })));
+    }
+    return out;
+  }
+
+ private:
+  const Graph& graph() const { return step_.result; }
+
+  // Adds the product to a graph that has its sources, and in which `other` gives the other operands
+  // of movement ops.
+  template <class Other>
+  NodeId add(Graph& to, const Choice& choice, std::array<NodeId, 2> values, Other&& other) const {
+    const SourceLocation where = step_.node.location;
+    for (const size_t side : {0, 1}) {
+      NodeId& value = values[side];
+      if (const Axes& order = choice.orders[side]; !order.empty()) {
+        Axes back(order.size());
+        for (size_t i = 0; i < order.size(); ++i)
+          back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+        value = build::transpose(to, build::transpose(to, value, order, where), back, where);
+      }
+      for (const NodeId move : factors_[side].moves) {
+        const Node node = graph()[move];
+        std::vector<NodeId> operands = {value};
+        for (size_t i = 1; i < node.operands.size(); ++i)
+          operands.push_back(other(node.operands[i]));
+        value = build::rebuild(to, node, std::move(operands));
+      }
+    }
+    DotOp dot = dot_;
+    if (choice.last)
+      for (Axes* list : {&dot.contract_left, &dot.contract_right}) {
+        const auto pair = list->begin() + static_cast<std::ptrdiff_t>(*choice.last);
+        std::rotate(pair, pair + 1, list->end());
+      }
+    return build::dot(to, values[0], values[1], dot, step_.node.type.dtype, where);
+  }
+
+  void find_runs() {
+    const LoopForms forms(alone_);
+    std::vector<bool> inside(alone_.size());
+    for (size_t i = 0; i < alone_.size(); ++i) inside[i] = forms.find(NodeId(i)) != nullptr;
+    const Node& product = alone_[alone_.outputs()[0].node];
+    for (const size_t side : {0, 1}) {
+      const NodeId factor = product.operands[side];
+      const Shape& shape = alone_[factor].type.shape;
+      const Axes& contract = side == 0 ? dot_.contract_left : dot_.contract_right;
+      std::vector<Expr> at;
+      for (size_t axis = 0; axis < shape.rank(); ++axis)
+        at.push_back(domain_symbol(axis, shape[axis]));
+      Coordinates read;
+      Inliner<Coordinates>(forms, inside, read).value(factor, at);
+      for (size_t axis = 0; axis < shape.rank(); ++axis)
+        for (const Expr& e : read.at)
+          is_linear_ = is_linear_ && e.coefficient_of(domain_symbol(axis, shape[axis]).to_string());
+      find_runs(factors_[side], read.at, shape, contract);
+    }
+  }
+
+  // A dimension has runs along an axis if no other dimension is read along it, and if it is the
+  // lowest digit of the coordinate: axes besides it make steps of at least its extent.
+  static void find_runs(Factor& out, const std::vector<Expr>& at, const Shape& axes,
+                        const Axes& contract) {
+    for (size_t axis = 0; axis < axes.rank(); ++axis) {
+      const auto extent = axes[axis].as_constant();
+      const std::string symbol = domain_symbol(axis, axes[axis]).to_string();
+      const auto reads = [&](const Expr& e) { return e.uses(symbol); };
+      if (!extent || *extent == 1 || std::ranges::count_if(at, reads) != 1) continue;
+      const auto found = std::ranges::find_if(at, reads);
+      const auto slope = found->coefficient_of(symbol);
+      if (!slope || !slope->is_constant(1) || !found->substitute(symbol, 0).is_multiple_of(*extent))
+        continue;
+      const auto pair = std::ranges::find(contract, static_cast<int64_t>(axis)) - contract.begin();
+      out.runs.push_back({found - at.begin(), *extent, {}});
+      if (pair < std::ssize(contract)) out.runs.back().pair = static_cast<size_t>(pair);
+    }
+    std::ranges::stable_sort(out.runs, std::greater(), &Run::length);
+  }
+
+  // The orders of a source for a product that sums a pair of axes innermost.
+  static std::vector<Axes> orders(const Factor& factor, size_t pair, bool along_results) {
+    std::vector<Axes> out;
+    const auto last = innermost(factor.shape);
+    if (!last) return {{}};
+    const auto fits = [&](const Run& run) { return !run.pair || *run.pair == pair; };
+    if (const Run* run = factor.along(*last); run && fits(*run)) out.push_back({});
+    for (const bool summed : {true, false}) {
+      if (!summed && !along_results) break;
+      const auto run = std::ranges::find_if(
+          factor.runs, [&](const Run& r) { return r.pair.has_value() == summed && fits(r); });
+      if (run == factor.runs.end() || run->dimension == *last) continue;
+      Axes order(factor.shape.rank());
+      std::iota(order.begin(), order.end(), 0);
+      order.erase(order.begin() + run->dimension);
+      order.push_back(run->dimension);
+      out.push_back(std::move(order));
+    }
+    return out;
+  }
+
+  const Rewriting& step_;
+  const DotOp& dot_;
+  std::array<Factor, 2> factors_;
+  Graph alone_;
+  bool is_linear_ = true;
+};
+
+// The kernels of a graph that has one product.
+struct Kernels {
+  size_t count = 0;
+  double seconds = 0;
+  bool by_copies = false;  // whether matrix units get both factors of the product by copies
+
+  // Whether matrix units read the factors as they are in memory before.
+  bool are_direct() const { return by_copies && count == 1; }
+};
+
+// Whether the matrix units get both factors of all products by copies.
+bool reads_by_copies(const LoopTree& tree) {
+  std::set<size_t> staged;
+  bool out = true;
+  for (const LoopRegion& phase : tree.phases) {
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      if (task.kind == LoopTask::Kind::Stage) staged.insert(task.target);
+      if (task.kind != LoopTask::Kind::Dot) return;
+      out = out && (task.unit == Unit::Wgmma || task.unit == Unit::Mma);
+      for (const uint32_t result : task.body.results) {
+        const LoopStep& factor = task.body.steps[result];
+        out = out && factor.kind == LoopStep::Kind::Read && staged.contains(factor.source);
+      }
+    });
+  }
+  return out;
+}
+
+Kernels kernels_of(const Graph& product, const Target& target, Precision precision) {
+  const Graph graph = target.asynchronous_dots ? pack_factors(product) : align_factors(product);
+  const LoopForms forms(graph);
+  const Partition parts = partition(forms, target, {.precision = precision});
+  Kernels out{parts.fusions.size()};
+  for (size_t k = 0; k < out.count; ++k) {
+    const Fusion& fusion = parts.fusions[k];
+    out.seconds += parts.costs[k].seconds;
+    if (std::ranges::none_of(fusion.nodes, [&](NodeId n) { return graph[n].as<DotOp>(); }))
+      continue;
+    const auto made = schedule(first_tree({forms, fusion, target, "product"}), target);
+    const auto* scheduled = std::get_if<Scheduled>(&made);
+    out.by_copies = scheduled && reads_by_copies(scheduled->tree);
+  }
+  return out;
+}
+
+// Whether matrix units could multiply the factors.
+bool may_use_matrix_units(const Graph& graph, const Node& node, const DotOp& dot) {
+  const TensorType& left = graph[node.operands[0]].type;
+  const TensorType& right = graph[node.operands[1]].type;
+  if (left.dtype != right.dtype || !left.shape.is_static() || !right.shape.is_static())
+    return false;
+  // Without rows or columns there is nothing to use twice, and memory decides.
+  const auto extent = [](const TensorType& type, const Axes& axes) {
+    double out = 1;
+    for (const int64_t axis : axes)
+      out *= static_cast<double>(type.shape[static_cast<size_t>(axis)].range().max);
+    return out;
+  };
+  const auto own = [&](const TensorType& type, const Axes& batch, const Axes& contract) {
+    return static_cast<double>(type.shape.numel().range().max) /
+           (extent(type, batch) * extent(type, contract));
+  };
+  if (own(left, dot.batch_left, dot.contract_left) <= 1 ||
+      own(right, dot.batch_right, dot.contract_right) <= 1)
+    return false;
+  const double work =
+      static_cast<double>(node.type.shape.numel().range().max) * extent(left, dot.contract_left);
+  return work >= kLeastAsynchronousDot &&
+         (is_half(left.dtype) || (dot.tf32 && left.dtype == DType::F32));
+}
+
+}  // namespace
+
+std::string FactorOrders::to_string() const {
+  constexpr double kMicro = 1e6;
+  std::string out = fmt::format("{}: {:.3g} us as it is, ", product, as_it_is * kMicro);
+  if (in_order == 0) return out + "and there is no better order";
+  out += fmt::format("{:.3g} us ", in_order * kMicro);
+  if (!changed) return out + "with factors in another order, which are not made";
+  if (copies.empty()) return out + "with its axes summed in another order";
+  return out + "with copies of " + join(copies, " and ", std::identity());
+}
+
+OrderedFactors order_factors(const Graph& graph, const Target& target, Precision precision) {
+  OrderedFactors out;
+  const GraphPrinter printer(graph);
+  Copies made;
+  std::map<std::string, Kernels> known;  // layers that repeat have equal products
+  const auto priced = [&](const Graph& product) {
+    const auto [place, added] = known.try_emplace(to_text(product));
+    if (added) place->second = kernels_of(product, target, precision);
+    return place->second;
+  };
+  out.graph = rewrite(graph, [&](const Rewriting& step) {
+    const auto* dot = step.node.as<DotOp>();
+    if (!dot || !may_use_matrix_units(step.source, step.node, *dot)) return step.keep();
+    const Product product(step, *dot);
+    if (!product.is_linear()) return step.keep();
+    const Kernels as_it_is = priced(product.alone());
+    if (as_it_is.are_direct()) return step.keep();
+    FactorOrders verdict{.product = printer.value(step.id), .as_it_is = as_it_is.seconds};
+    // Factors that are packed for the units already are left as they are in case of doubt.
+    const double most = (as_it_is.by_copies ? kClearly : 1) * as_it_is.seconds;
+    std::optional<Choice> best;
+    // A copy that is there already is taken again. Otherwise a summed axis is innermost, unless an
+    // axis of the result is clearly better.
+    enum { Again, Summed, Any };
+    for (const int kind : {Again, Summed, Any}) {
+      if (kind != Any && best) continue;
+      for (const Choice& choice : product.choices(/*along_results=*/kind != Summed)) {
+        if (kind == Again && !product.takes_again(choice, made)) continue;
+        const Kernels kernels = priced(product.made(choice));
+        const double least = kind == Any ? kClearly * verdict.in_order : verdict.in_order;
+        if (!kernels.by_copies || (best && kernels.seconds >= least)) continue;
+        best = choice;
+        verdict.in_order = kernels.seconds;
+      }
+      if (kind == Again && best && verdict.in_order < most) break;
+    }
+    verdict.changed = best && verdict.in_order < most;
+    if (verdict.changed) verdict.copies = product.copies(*best, printer);
+    const bool changed = verdict.changed;
+    if (changed) product.note(*best, made);
+    out.verdicts.push_back(std::move(verdict));
+    return changed ? product.take(*best) : step.keep();
+  });
+  return out;
+}
+
+}  // namespace braze
