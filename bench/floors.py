@@ -8,7 +8,7 @@
 It needs Python alone and the program `braze` in a folder (--bin; default: that of an unpacked bundle or of build/release), and for
 the peers torch with CUDA. Peers are library calls: scaled_dot_product_attention, forward and backward apart; cuBLAS; a copy. The
 table is written again after each measurement, so a run that is cut off leaves what it has. Parts: attention, backward (gradients
-alone), step (the result and the gradients), decode, products, mlp.
+alone), step (the result and the gradients), decode, products, mlp. convolution_floors.py does the same for convolutions.
 
 Braze and the peers are judged by one clock: what a call adds when many follow one another and only the last one is waited for, the
 median of several samples. Calls of a peer that are shorter than SHORT seconds are recorded in a CUDA graph, so that the work of
@@ -21,11 +21,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 PARTS = ("attention", "backward", "step", "decode", "products", "mlp")
 SHORT = 100e-6  # seconds
+SAMPLE = 20e-3  # seconds that a sample of a peer takes at most, if it has several calls
 
 
 # --- Graphs ---------------------------------------------------------------------------------------
@@ -114,45 +116,48 @@ def gated_mlp(m, width, hidden):
 # --- Peers. This part runs in the interpreter that has torch: floors.py --peers DEVICE < work -----
 
 
-def run_peer(name, sizes, device):
-    import time
+def library_seconds(call, device):
+    """What a call adds when many follow one another; on a CPU the time of a call."""
+    import torch
 
+    for _ in range(3):
+        call()
+    if device == "cpu":
+        times = []
+        for _ in range(7):
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
+        return sorted(times)[3]
+
+    def in_a_row(calls, count, samples=9):
+        times = []
+        for _ in range(samples):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            calls()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end) / (1e3 * count))
+        return sorted(times)[samples // 2]
+
+    count = max(1, min(20, int(SAMPLE / in_a_row(call, 1, 3))))
+    plain = in_a_row(lambda: [call() for _ in range(count)], count)
+    if plain > SHORT:
+        return plain
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(count):
+            call()
+    return min(plain, in_a_row(graph.replay, count))
+
+
+def run_peer(name, sizes, device):
     import torch
     import torch.nn.functional as F
 
-    torch.backends.cudnn.benchmark = True
     new = lambda *shape: torch.randn(shape, device=device, dtype=torch.bfloat16)
-
-    def seconds(call):
-        for _ in range(3):
-            call()
-        def in_a_row(calls, count):
-            times = []
-            for _ in range(9):
-                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                begin.record()
-                calls()
-                end.record()
-                torch.cuda.synchronize()
-                times.append(begin.elapsed_time(end) / (1e3 * count))
-            return sorted(times)[4]
-
-        if device == "cpu":
-            times = []
-            for _ in range(7):
-                start = time.perf_counter()
-                call()
-                times.append(time.perf_counter() - start)
-            return sorted(times)[3]
-        plain = in_a_row(lambda: [call() for _ in range(20)], 20)
-        if plain > SHORT:
-            return plain
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(20):
-                call()
-        return min(plain, in_a_row(graph.replay, 20))
-
+    seconds = lambda call: library_seconds(call, device)
     if name in ("attention", "backward", "step"):
         batch, groups, heads, n, m, width, causal = sizes
         q, k, v = new(batch, groups * heads, n, width), new(batch, groups, m, width), new(batch, groups, m, width)
@@ -235,6 +240,27 @@ class Floors:
         self.write()
 
 
+def torch_python(device):
+    """The interpreter that has torch for a device of Braze, or None."""
+    python = os.environ.get("PYTHON", sys.executable)
+    needed = "import torch" if device.startswith("cpu") else "import torch; assert torch.cuda.is_available()"
+    return python if subprocess.run([python, "-c", needed], capture_output=True).returncode == 0 else None
+
+
+def machine_of(folder, device):
+    """What the program braze in a folder says about a device, in a line."""
+    listed = subprocess.run([os.path.join(folder, "braze"), "devices"], capture_output=True, text=True).stdout
+    return next((line.strip() for line in listed.splitlines() if line.strip().startswith(device + " ")), device)
+
+
+def add_options(parser):
+    """What the scripts of floors share."""
+    folders = [folder for folder in (os.path.join(ROOT, "bin"), os.path.join(ROOT, "build", "release", "bin")) if os.path.isdir(folder)]
+    parser.add_argument("--bin", default=folders[0] if folders else ".", help="folder with the programs")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to try the script")
+    parser.add_argument("--limit", type=int, default=120, help="seconds for one measurement")
+
+
 def work_of(part, small):
     """What is measured: its title, the name and the sizes for its peer, its graph, its floor."""
     out = []
@@ -273,24 +299,18 @@ def main():
                 print(f"{name} {sizes}: {error}", file=sys.stderr)
         return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    folders = [folder for folder in (os.path.join(ROOT, "bin"), os.path.join(ROOT, "build", "release", "bin")) if os.path.isdir(folder)]
-    parser.add_argument("--bin", default=folders[0] if folders else ".", help="folder with the program braze")
+    add_options(parser)
     parser.add_argument("--device", default="cuda:0", help="a device of Braze; peers run on the first GPU, or on the CPU for cpu")
     parser.add_argument("--out", help="file for the table")
     parser.add_argument("--only", default="all", help="parts: " + ", ".join(PARTS) + ", all")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to try the script")
-    parser.add_argument("--limit", type=int, default=120, help="seconds for one measurement")
     arguments = parser.parse_args()
-    python = os.environ.get("PYTHON", sys.executable)
-    needed = "import torch" if arguments.device.startswith("cpu") else "import torch; assert torch.cuda.is_available()"
-    arguments.torch = python if subprocess.run([python, "-c", needed], capture_output=True).returncode == 0 else None
+    arguments.torch = torch_python(arguments.device)
     parts = PARTS if arguments.only == "all" else arguments.only.split(",")
     for part in parts:
         if part not in PARTS:
             parser.error(f"{part} is not a part")
     floors = Floors(arguments)
-    listed = subprocess.run([os.path.join(arguments.bin, "braze"), "devices"], capture_output=True, text=True).stdout
-    floors.machine = next((line.strip() for line in listed.splitlines() if line.strip().startswith(arguments.device + " ")), arguments.device)
+    floors.machine = machine_of(arguments.bin, arguments.device)
     work = [one for part in parts for one in work_of(part, arguments.small)]
     peers = floors.peers([(name, sizes) for _, name, sizes, _, _ in work])
     for (title, _, _, text, floor), them in zip(work, peers):

@@ -26,7 +26,8 @@ ldd "$build"/bin/* | awk '$2 == "=>" { print $1, $3 }' | sort -u | while read -r
 done
 find "$root/bin" "$root/lib" -type f -exec strip --strip-unneeded {} +
 cp "$source/examples/digits/digits.csv.gz" "$source/LICENSE" "$source/README.md" "$root"
-cp -r "$source/bench/peers" "$source/bench/mesh_floors.py" "$source/bench/floors.py" "$root/bench"
+cp -r "$source/bench/peers" "$source/bench/mesh_floors.py" "$source/bench/floors.py" \
+  "$source/bench/convolution_floors.py" "$root/bench"
 mkdir "$root/bench/sweep" "$root/bench/models"
 cp "$source"/bench/sweep/*.py "$source"/bench/sweep/*.sh "$source"/bench/sweep/*.txt "$root/bench/sweep"
 cp "$source"/bench/models/*.py "$root/bench/models"

@@ -58,6 +58,8 @@ Tensor activation(const std::string& name, const Tensor& x) {
 // --- Elementwise
 // ----------------------------------------------------------------------------------
 
+// Into memory that is there already.
+Results copy(S, W in) { return {{update(in["y"], in["x"])}}; }
 Results scale(S, W in) { return {{in["x"] * 1.5}}; }
 Results axpy(S, W in) { return {{in["x"] * 1.5 + in["y"]}}; }
 
@@ -111,7 +113,7 @@ Tensor standardized(const Tensor& x, const Axes& axes) {
   return centred * rsqrt(mean(centred * centred, axes, true) + 1e-5);
 }
 
-// Images are [batch, height, width, channels] everywhere.
+// Images are [batch, height, width, channels], but for convolutions of layout=first.
 Extents image(S s, int64_t channels) { return {s["batch"], s["height"], s["width"], channels}; }
 
 Inputs channel_norm_inputs(S s) {
@@ -382,25 +384,39 @@ Results pool(S s, W in) {
   return {{of(in["x"], {window, window}, options, Where::current())}};
 }
 
-// `in` and `out` are channels of each of `groups`.
+ConvOptions padded(const Dim& edge) { return {.low = {edge, edge}, .high = {edge, edge}}; }
+
+// `in` and `out` are channels of each of `groups`. Settings: padding (default: with it a stride of
+// 1 keeps the image, if the window is odd), transposed, tf32, and layout=first, where images are
+// [batch, channels, height, width] and weights [out, in, window, window].
+bool is_channels_first(S s) { return s.text("layout", "last") == "first"; }
 Inputs convolution_inputs(S s) {
-  const int64_t window = s["window"], groups = s.get("groups", 1), out = groups * s["out"];
-  Inputs inputs = {
-      values("x", s.dtype(), image(s, groups * s["in"])),
-      weight("w", s.dtype(), {window, window, s["in"], out}, window * window * s["in"])};
+  const int64_t window = s["window"], groups = s.get("groups", 1), channels = groups * s["in"];
+  const int64_t out = groups * s["out"];
+  const bool is_first = is_channels_first(s);
+  const Extents image_shape =
+      is_first ? Extents{s["batch"], channels, s["height"], s["width"]} : image(s, channels);
+  const Extents weight_shape =
+      is_first ? Extents{out, s["in"], window, window} : Extents{window, window, s["in"], out};
+  Inputs inputs = {values("x", s.dtype(), image_shape),
+                   weight("w", s.dtype(), weight_shape, window * window * s["in"])};
   if (s.get("bias", 0)) inputs.push_back(values("bias", s.dtype(), {out}));
   return inputs;
 }
-// Padded so that a stride of 1 keeps the image.
-Tensor convolved(const Tensor& x, const Tensor& w, int64_t stride = 1, int64_t groups = 1) {
-  const Dim edge = w.dim(0).value() / 2;
-  return conv(
-      x, w,
-      {.strides = {stride, stride}, .low = {edge, edge}, .high = {edge, edge}, .groups = groups});
-}
 Results convolution(S s, W in) {
-  Tensor y = convolved(in["x"], in["w"], s.get("stride", 1), s.get("groups", 1));
-  if (in.contains("bias")) y = y + in["bias"];
+  const bool is_first = is_channels_first(s);
+  const int64_t stride = s.get("stride", 1);
+  ConvOptions options = padded(s.get("padding", s["window"] / 2));
+  options.strides = {stride, stride};
+  options.groups = s.get("groups", 1);
+  options.channels = is_first ? Channels::First : Channels::Last;
+  options.tf32 = s.get("tf32", 0) != 0;
+  Tensor y = s.get("transposed", 0) ? conv_transpose(in["x"], in["w"], options)
+                                    : conv(in["x"], in["w"], options);
+  if (in.contains("bias")) {
+    const Tensor bias = in["bias"];
+    y = y + (is_first ? reshape(bias, {bias.dim(0), 1, 1}) : bias);
+  }
   return {{activation(s.text("activation", "none"), y)}};
 }
 
@@ -814,9 +830,9 @@ Inputs residual_block_inputs(S s) {
 }
 Results residual_block(S, W in) {
   const auto layer = [&](const Tensor& x, const std::string& number) {
-    return nn::batch_norm(convolved(x, in["w" + number]), in["scale" + number],
-                          in["shift" + number])
-        .value;
+    const Tensor w = in["w" + number];
+    const Tensor y = conv(x, w, padded(w.dim(0).value() / 2));
+    return nn::batch_norm(y, in["scale" + number], in["shift" + number]).value;
   };
   return {{relu(in["x"] + layer(relu(layer(relu(layer(in["x"], "1")), "2")), "3"))}};
 }
@@ -885,6 +901,7 @@ Results transformer_step(S s, W in) {
 
 const std::map<std::string, Kind, std::less<>>& kinds() {
   static const std::map<std::string, Kind, std::less<>> all = {
+      {"copy", {two_arrays, copy}},
       {"scale", {one_array, scale}},
       {"axpy", {two_arrays, axpy}},
       {"activations", {activations_inputs, activations}},

@@ -27,6 +27,10 @@ ACTIVATIONS = {
 # --- Elementwise
 
 
+def copy(s, x, y):
+    return [jnp.copy(x)]
+
+
 def scale(s, x):
     return x * 1.5
 
@@ -316,16 +320,24 @@ def pool(s, x):
     return y if is_max else y / (window * window)
 
 
-def convolved(x, w, stride=1, groups=1):
-    edge = (w.shape[0] // 2,) * 2
-    return lax.conv_general_dilated(x, w, (stride, stride), (edge, edge), feature_group_count=groups,
-                                    dimension_numbers=("NHWC", "HWIO", "NHWC"))
+def convolved(x, w, edge, stride=1, **options):
+    return lax.conv_general_dilated(x, w, (stride, stride), [(edge, edge)] * 2, **options)
+
+
+LAST = ("NHWC", "HWIO", "NHWC")
 
 
 def convolution(s, x, w, bias=None):
-    y = convolved(x, w, s.get("stride", 1), s.get("groups", 1))
+    first, stride = s.text("layout", "last") == "first", s.get("stride", 1)
+    edge = s.get("padding", s["window"] // 2)
+    options = {"dimension_numbers": ("NCHW", "OIHW", "NCHW") if first else LAST,
+               "precision": "tensorfloat32" if s.get("tf32", 0) else None}
+    if s.get("transposed", 0):  # taps in reverse order over elements that are `stride` apart
+        y = convolved(x, jnp.flip(w, (0, 1)), s["window"] - 1 - edge, lhs_dilation=(stride, stride), **options)
+    else:
+        y = convolved(x, w, edge, stride, feature_group_count=s.get("groups", 1), **options)
     if bias is not None:
-        y = y + bias
+        y = y + (bias[:, None, None] if first else bias)
     return ACTIVATIONS[s.text("activation", "none")](y)
 
 
@@ -461,6 +473,7 @@ def accumulate(s, **inputs):
 
 # The inputs that results take the place of; those results are the last ones, in the order of the inputs.
 DONATED = {
+    "copy": ("y",),
     "adamw": ("parameter.", "step", "m.", "v."),
     "momentum": ("parameter.", "v."),
     "sgd": ("parameter.",),
@@ -546,9 +559,12 @@ def residual_block(s, x, w1, w2, w3, scale1, scale2, scale3, shift1, shift2, shi
     def norm(t, scale, shift):
         return (standardized(up(t), (0, 1, 2))[0] * up(scale) + up(shift)).astype(t.dtype)
 
-    h = jax.nn.relu(norm(convolved(x, w1), scale1, shift1))
-    h = jax.nn.relu(norm(convolved(h, w2), scale2, shift2))
-    return jax.nn.relu(x + norm(convolved(h, w3), scale3, shift3))
+    def layer(t, w, scale, shift):
+        return norm(convolved(t, w, w.shape[0] // 2, dimension_numbers=LAST), scale, shift)
+
+    h = jax.nn.relu(layer(x, w1, scale1, shift1))
+    h = jax.nn.relu(layer(h, w2, scale2, shift2))
+    return jax.nn.relu(x + layer(h, w3, scale3, shift3))
 
 
 def trained(inputs, loss_of):

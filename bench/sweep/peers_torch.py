@@ -26,6 +26,10 @@ ACTIVATIONS = {
 # --- Elementwise
 
 
+def copy(s, x, y):
+    return y.copy_(x)
+
+
 def scale(s, x):
     return x * 1.5
 
@@ -288,14 +292,24 @@ def pool(s, x):
     return f(x.permute(0, 3, 1, 2), s["window"], s["stride"], s.get("padding", 0)).permute(0, 2, 3, 1)
 
 
-def convolved(x, w, stride=1, groups=1, bias=None):
-    y = F.conv2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), bias, stride, w.shape[0] // 2, 1, groups)
-    return y.permute(0, 2, 3, 1)
+def axes_of(s):
+    """The axes of images and of weights in PyTorch's order, in which it sees them without a copy."""
+    if s.text("layout", "last") == "first":
+        return (0, 1, 2, 3), (0, 1, 2, 3)
+    return (0, 3, 1, 2), (2, 3, 0, 1) if s.get("transposed", 0) else (3, 2, 0, 1)
+
+
+def back(axes):
+    """The order that undoes another."""
+    return tuple(axes.index(axis) for axis in range(len(axes)))
 
 
 def convolution(s, x, w, bias=None):
-    y = convolved(x, w, s.get("stride", 1), s.get("groups", 1), bias)
-    return ACTIVATIONS[s.text("activation", "none")](y)
+    images, weights = axes_of(s)
+    f = F.conv_transpose2d if s.get("transposed", 0) else F.conv2d
+    y = f(x.permute(images), w.permute(weights), bias, s.get("stride", 1), s.get("padding", s["window"] // 2),
+          groups=s.get("groups", 1))
+    return ACTIVATIONS[s.text("activation", "none")](y).permute(back(images))
 
 
 # --- Products and chains of them
@@ -601,13 +615,13 @@ def mixer(s, x, scale1, shift1, w1, w2, scale2, shift2, w3, w4):
 
 
 def residual_block(s, x, w1, w2, w3, scale1, scale2, scale3, shift1, shift2, shift3):
-    def norm(t, scale, shift):
-        y = F.batch_norm(t.permute(0, 3, 1, 2), None, None, scale, shift, training=True)
-        return y.permute(0, 2, 3, 1)
+    def layer(t, w, scale, shift):
+        y = F.conv2d(t.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), padding=w.shape[0] // 2)
+        return F.batch_norm(y, None, None, scale, shift, training=True).permute(0, 2, 3, 1)
 
-    h = F.relu(norm(convolved(x, w1), scale1, shift1))
-    h = F.relu(norm(convolved(h, w2), scale2, shift2))
-    return F.relu(x + norm(convolved(h, w3), scale3, shift3))
+    h = F.relu(layer(x, w1, scale1, shift1))
+    h = F.relu(layer(h, w2, scale2, shift2))
+    return F.relu(x + layer(h, w3, scale3, shift3))
 
 
 def trained(inputs, loss_of, gradients_of):
@@ -649,10 +663,13 @@ ALTERNATIVES = {
 }
 
 
-def restride(row, inputs):
+def restride(kind, s, inputs):
     """Weights of convolutions as cuDNN wants them for images whose channels come last."""
+    if kind not in ("convolution", "residual_block") or s.text("layout", "last") == "first":
+        return inputs
+    axes = axes_of(s)[1]
     for name in ("w", "w1", "w2", "w3"):
-        if row["kind"] in ("convolution", "residual_block") and name in inputs:
-            w = inputs[name].permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
-            inputs[name] = w.permute(2, 3, 1, 0)
+        if name in inputs:
+            w = inputs[name].permute(axes).contiguous(memory_format=torch.channels_last)
+            inputs[name] = w.permute(back(axes))
     return inputs

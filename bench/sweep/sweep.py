@@ -98,11 +98,15 @@ def scale_of(device):
     return "gpu" if device.startswith("cuda") else "cpu"
 
 
+def list_rows(executable, path, scale):
+    """All rows of a list at a scale."""
+    out = subprocess.run([executable, "list", path, scale], check=True, capture_output=True, text=True).stdout
+    return [json.loads(line) for line in out.splitlines()]
+
+
 def read_rows(executable, scale, options):
     """The rows of workloads.txt at a scale, those that the options choose."""
-    out = subprocess.run([executable, "list", LIST, scale], check=True, capture_output=True, text=True).stdout
-    rows = [json.loads(line) for line in out.splitlines()]
-    return [row for row in rows
+    return [row for row in list_rows(executable, LIST, scale)
             if (not options.family or row["family"] in options.family)
             and (not options.half or row["half"] == options.half)
             and (not options.rows or row["name"] in options.rows)]

@@ -33,7 +33,7 @@ class Torch:
         import peers_torch
 
         self.torch, self.functions, self.device = torch, peers_torch, device
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
+        torch.backends.cudnn.benchmark = True
 
     def array(self, i, position):
         torch = self.torch
@@ -67,7 +67,7 @@ class Torch:
             with self.torch.no_grad():
                 results = self.function(row["kind"])(sweep.Settings(row), **made)
             made.update(direction_like(self, row, self.first(results)))
-        made = self.functions.restride(row, made)
+        made = self.functions.restride(row["kind"], sweep.Settings(row), made)
         self.wait()
         self.started = time.perf_counter()
         return made
@@ -78,6 +78,7 @@ class Torch:
     def prepare(self, row):
         torch, s = self.torch, sweep.Settings(row)
         torch.set_float32_matmul_precision("high" if s.get("tf32", 0) else "highest")
+        torch.backends.cudnn.allow_tf32 = bool(s.get("tf32", 0))
         inputs = self.inputs(row)
         f, wanted = self.function(row["kind"]), sweep.wanted_gradients(row)
         if row["kind"].endswith("_step"):

@@ -82,6 +82,23 @@ TEST(Graphs, GiveTheInterpretersValues) {
   }
 }
 
+// The rules cut the depth of a product into slices. The shortest that they cut is one slice.
+TEST(Graphs, ProductsMayBeAsDeepAsASlice) {
+  for (const auto& [dtype, attributes] : {std::pair{"bf16", ""}, {"f32", ", tf32: true"}}) {
+    const std::string text =
+        fmt::format(R"(braze 1 graph
+graph @shallow(%x: {dtype}[512, 32], %w: {dtype}[32, 512]) {{
+  %y = dot %x, %w {{contract: [1] x [0]{attributes}}} : {dtype}[512, 512]
+  return %y
+}})",
+                    fmt::arg("dtype", dtype), fmt::arg("attributes", attributes));
+    const Graph graph = parse_graph(text, "shallow");
+    const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
+    for (const char* device : {"sim:sm_80", "sim:sm_90"})
+      EXPECT_TRUE(testing::agrees(graph, inputs, Device(device), verifying())) << device << dtype;
+  }
+}
+
 // No kernel touches the memory of an empty tensor.
 TEST(Graphs, SizesMayBeZero) {
   const std::vector<GraphCase> all = cases("empty.braze");

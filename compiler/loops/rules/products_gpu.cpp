@@ -166,8 +166,9 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
     out.slice = length;
     out.stages = some_copied ? stages : kLeastStages;
   } else {
-    // Twice as deep, because copies take no registers.
-    out.slice = size.ahead ? 2 * best->slice : best->slice;
+    // Twice as deep, because copies take no registers, but not the whole depth: slices are turns of
+    // a loop.
+    out.slice = size.ahead && size.depth != 2 * best->slice ? 2 * best->slice : best->slice;
     out.stages = size.ahead ? kMatrixStages : kLeastStages;
   }
   out.copies = halves || size.ahead;

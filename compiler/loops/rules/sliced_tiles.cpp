@@ -119,7 +119,11 @@ HalfSlices half_slices(const SlicedTile& tile, int64_t chunks, const ProductSize
     return std::min(room / (std::max(along, across) * kBytes), kMostStages);
   };
   const int64_t depth = ceil_divide(size.depth, chunks);
-  const bool is_long = size.ahead && depth > 2 * tile.slice && stages(2 * tile.slice) >= kFewStages;
+  // Slices are turns of a loop of matrices. One that is the whole depth would be no turn, and half
+  // of it may be a single matrix, so it is twice as long, and zero beyond the depth.
+  const bool is_whole = size.depth == tile.slice;
+  const bool is_long =
+      is_whole || (size.ahead && depth > 2 * tile.slice && stages(2 * tile.slice) >= kFewStages);
   const int64_t length = is_long ? 2 * tile.slice : tile.slice;
   // More slots than turns would be filled for nothing.
   return {length, std::max<int64_t>(std::min(stages(length), ceil_divide(depth, length)), 2)};
