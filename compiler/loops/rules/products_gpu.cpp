@@ -185,11 +185,6 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
     out.stages = kAheadStages;
     out.copies = true;
   }
-  // There must be a loop whose turns have a slice each. Its second half is zeros then.
-  if (tree.axes[sums.summed.back()].extent.is_constant(out.slice)) {
-    out.slice *= 2;
-    out.stages = std::max(out.stages / 2, kLeastStages);
-  }
   return out;
 }
 
