@@ -172,6 +172,19 @@ double factor_elements(const LoopTree& tree, const LoopTask& dot,
   return out;
 }
 
+// How many of a dot's factors are made from loads alone. A factor that reads a value of the tree is
+// in registers when it is multiplied, whatever else it was computed from.
+int64_t loaded_factors(const LoopTask& dot) {
+  return std::ranges::count_if(dot.body.results, [&](uint32_t result) {
+    LoopBody factor{.steps = dot.body.steps, .results = {result}};
+    remove_dead_steps(factor);
+    return std::ranges::any_of(factor.steps,
+                               [](const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }) &&
+           std::ranges::none_of(factor.steps,
+                                [](const LoopStep& s) { return s.kind == LoopStep::Kind::Read; });
+  });
+}
+
 // What a step of a body takes on a GPU, in operations.
 double gpu_cost(const LoopBody& body, const LoopStep& s) {
   using Op = ElementwiseOp;
@@ -549,7 +562,6 @@ Work work_of(const LoopTree& tree, const Target& target) {
       const bool matrix = on_matrix_units(task);
       out.multiplies |= matrix;
       out.asynchronous |= task.unit == Unit::Wgmma;
-      const auto loads = std::ranges::count(task.body.steps, LoopStep::Kind::Load, &LoopStep::kind);
       // Warps that compute a factor multiply no faster than in tf32 if the factor goes through
       // their registers before it lies on chip.
       const bool warps = task.unit == Unit::Mma;
@@ -567,8 +579,8 @@ Work work_of(const LoopTree& tree, const Target& target) {
         out.products += 2 * indices;
         return;
       }
-      const bool half =
-          matrix ? task.tf32 || computes : target.kind == TargetKind::Cpu && loads > 1;
+      const bool half = matrix ? task.tf32 || computes
+                               : target.kind == TargetKind::Cpu && loaded_factors(task) > 1;
       (matrix ? out.matrix_products : out.products) += 2 * indices * (half ? kHalfRate : 1);
     });
   }

@@ -174,6 +174,92 @@ TEST(Graphs, CascadesOfDotsOnCpus) {
   EXPECT_GE(ones, 16u);
 }
 
+/// Attention over `n` rows and keys of `heads` heads of width 64 in f32, and what its scores go
+/// through before the softmax.
+Graph attention(const std::string& spelling, int64_t heads, int64_t n) {
+  const std::string rows = fmt::format("[{}, {}]", heads, n);
+  const std::string all = fmt::format("[{}, {}, {}]", heads, n, n);
+  const std::string vectors = fmt::format("f32[{}, {}, 64]", heads, n);
+  std::string input, mask, scores = "%t";
+  if (spelling == "plain") {
+    scores = "%u";
+  } else if (spelling == "bias") {
+    input = ", %b: f32" + all;
+    mask = "%t = add %u, %b : f32" + all;
+  } else {
+    if (spelling == "causal")
+      mask = fmt::format(
+          "%row = iota {{axis: 1}} : i32{0}\n %key = iota {{axis: 2}} : i32{0}\n"
+          "%seen = le %key, %row : bool{0}\n",
+          all);
+    if (spelling == "padding") {
+      input = fmt::format(", %keep: bool[{}]", n);
+      mask = fmt::format("%seen = broadcast %keep {{axes: [2]}} : bool{}\n", all);
+    }
+    if (spelling == "documents") {
+      input = fmt::format(", %numbers: i32[{}]", n);
+      mask = fmt::format(
+          "%row = broadcast %numbers {{axes: [1]}} : i32{0}\n"
+          "%key = broadcast %numbers {{axes: [2]}} : i32{0}\n %seen = eq %row, %key : bool{0}\n",
+          all);
+    }
+    mask += "%low = constant -inf : f32[]\n %t = select %seen, %u, %low : f32" + all;
+  }
+  return parse_graph(fmt::format(R"(braze 1 graph
+graph @attention(%q: {0}, %k: {0}, %v: {0}{3}) {{
+  %s = dot %q, %k {{batch: [0] x [0], contract: [2] x [2]}} : f32{2}
+  %c = constant 0.125 : f32[]
+  %u = mul %s, %c : f32{2}
+  {4}
+  %m = reduce max {5} {{axes: [2]}} : f32{1}
+  %mb = broadcast %m {{axes: [0, 1]}} : f32{2}
+  %d = sub {5}, %mb : f32{2}
+  %e = exp %d : f32{2}
+  %l = reduce sum %e {{axes: [2]}} : f32{1}
+  %lb = broadcast %l {{axes: [0, 1]}} : f32{2}
+  %p = div %e, %lb : f32{2}
+  %y = dot %p, %v {{batch: [0] x [0], contract: [2] x [1]}} : {0}
+  return %y
+}})",
+                                 vectors, rows, all, input, mask, scores),
+                     "attention");
+}
+
+constexpr const char* kSpellings[] = {"plain", "causal", "padding", "documents", "bias"};
+
+// By their prices: whatever the scores go through, the walk is estimated to be faster than storing
+// them.
+TEST(Graphs, CascadesOfDotsOnCpusFollowTheCost) {
+  struct {
+    int64_t heads, n;
+  } const kSizes[] = {{12, 1024}, {2, 4096}};
+  for (const char* spelling : kSpellings)
+    for (const auto& [heads, n] : kSizes) {
+      const Program program =
+          compile(attention(spelling, heads, n), find_target("sim:x86-64-v4").value());
+      EXPECT_EQ(program.launches.size(), 1u) << spelling << " " << n;
+    }
+}
+
+// What is moved, and what is kept for a while, is proportional to the number of rows and keys, but
+// for the lists of turns of documents, which have an integer for some hundred scores. The bias is
+// an input, and each of its elements is read once.
+TEST(Graphs, CascadesOfDotsOnCpusMoveNoScores) {
+  const auto bytes = [](const char* spelling, int64_t n) {
+    const Program program =
+        compile(attention(spelling, 12, n), find_target("sim:x86-64-v4").value());
+    int64_t out = program.arena_bytes.as_constant().value();
+    for (const Launch& launch : program.launches)
+      out += (launch.bytes_read + launch.bytes_written).as_constant().value();
+    return spelling == std::string_view("bias") ? out - 12 * n * n * 4 : out;
+  };
+  for (const char* spelling : kSpellings) {
+    const int64_t half = bytes(spelling, 8192), whole = bytes(spelling, 16384);
+    EXPECT_GT(half, 0) << spelling;
+    EXPECT_LT(whole, half * 21 / 10) << spelling;
+  }
+}
+
 // The gradients in f32 are right; where the rows of all walks come first, they are as many kernels
 // as on a GPU.
 TEST(Graphs, GradientsOfCascadesOnCpus) {

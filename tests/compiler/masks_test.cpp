@@ -5,6 +5,8 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <map>
+#include <optional>
 
 #include "ir/code/text.h"
 #include "ir/graph/sizes.h"
@@ -15,19 +17,25 @@
 namespace braze {
 namespace {
 
-/// A graph, and of a line `// turns WORD ..` what leaves out turns of its walk.
+/// A graph, and of a line `// turns WORD ..` what leaves out turns of its walk; of a line
+/// `// turns on TARGET WORD ..`, what does so on that target.
 struct MaskCase {
   std::string text, turns;
+  std::map<std::string, std::string> turns_on;
 };
 
 std::vector<MaskCase> cases() {
-  constexpr std::string_view kTurns = "// turns ";
+  constexpr std::string_view kTurns = "// turns ", kTurnsOn = "// turns on ";
   std::ifstream file(test::source_path("tests/graphs/masks.braze"));
   std::vector<MaskCase> out(1);
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("// ----"))
       out.emplace_back();
-    else if (line.starts_with(kTurns))
+    else if (line.starts_with(kTurnsOn)) {
+      const size_t space = line.find(' ', kTurnsOn.size());
+      out.back().turns_on[line.substr(kTurnsOn.size(), space - kTurnsOn.size())] =
+          line.substr(space + 1);
+    } else if (line.starts_with(kTurns))
       out.back().turns = line.substr(kTurns.size());
     else
       out.back().text += line + "\n";
@@ -68,22 +76,24 @@ std::vector<HostTensor> inputs_of(const Graph& graph, int64_t n, int64_t m, Data
   return out;
 }
 
-void expect_masks(const Device& device, bool shows_turns) {
+/// Values on `device`; what leaves out turns stands in the schedule of `planned`, or in its own.
+void expect_masks(const Device& device, std::optional<Device> planned = {}) {
   const std::vector<MaskCase> all = cases();
   ASSERT_GE(all.size(), 20u);
   for (const MaskCase& given : all) {
     const Graph graph = parse_graph(given.text, "masks.braze");
     SCOPED_TRACE(graph.name());
     const auto program = testing::compile_for(device, graph, whole());
-    if (shows_turns) {
-      ASSERT_EQ(program->launches.size(), 1u);
-      const std::string& schedule = program->launches[0].schedule;
-      for (const std::string word : {"pick", "limit", "skip"})
-        EXPECT_EQ(schedule.find("; " + word + " ") != std::string::npos,
-                  given.turns.find(word) != std::string::npos)
-            << word << "\n"
-            << schedule;
-    }
+    const auto shown = planned ? testing::compile_for(*planned, graph, whole()) : program;
+    ASSERT_EQ(shown->launches.size(), 1u);
+    const std::string& schedule = shown->launches[0].schedule;
+    const auto own = given.turns_on.find(shown->target.name);
+    const std::string& turns = own == given.turns_on.end() ? given.turns : own->second;
+    for (const std::string word : {"pick", "limit", "skip"})
+      EXPECT_EQ(schedule.find("; " + word + " ") != std::string::npos,
+                turns.find(word) != std::string::npos)
+          << word << "\n"
+          << schedule;
     struct {
       int64_t n, m;
       Data data;
@@ -98,9 +108,9 @@ void expect_masks(const Device& device, bool shows_turns) {
   }
 }
 
-TEST(Masks, OnAsynchronousUnits) { expect_masks(testing::gpu_or("sim:sm_90"), true); }
-TEST(Masks, OnUnitsOfWarps) { expect_masks(Device("sim:sm_80"), false); }
-TEST(Masks, OnCpus) { expect_masks(Device("cpu"), false); }
+TEST(Masks, OnAsynchronousUnits) { expect_masks(testing::gpu_or("sim:sm_90")); }
+TEST(Masks, OnUnitsOfWarps) { expect_masks(Device("sim:sm_80")); }
+TEST(Masks, OnCpus) { expect_masks(Device("cpu"), Device("sim:x86-64-v4")); }
 
 // Keys that no row sees are not loaded, so it does not matter what they are.
 TEST(Masks, TurnsThatNoRowNeedsAreNotTouched) {
