@@ -74,7 +74,7 @@ constexpr Pass kPasses[] = {
      .purpose = "sums of a product's results become sums of a smaller product's",
      .not_strict = true},
     {.name = "unscatter",
-     .run = alike<unscatter>,
+     .run = unscatter,
      .purpose = "a small scatter_add becomes a sum over its updates",
      .only_gpu = true},
     {"expand", alike<expand>, "formula rows become machine and math rows"},

@@ -42,12 +42,12 @@ std::vector<Array> arguments(size_t count) {
   return out;
 }
 
-Graph prepared(const std::string& text) {
-  return simplify(fold(expand(unscatter(parse_graph(text, "layers")))));
+Graph prepared(const std::string& text, const Target& target) {
+  return simplify(fold(expand(unscatter(parse_graph(text, "layers"), target))));
 }
 
 size_t report(const char* name, const std::string& text, const Target& target) {
-  const Graph graph = prepared(text);
+  const Graph graph = prepared(text, target);
   std::vector<double> times;
   size_t kernels = 0;
   for (int i = 0; i < kRepeats; ++i) {

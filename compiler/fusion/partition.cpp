@@ -29,6 +29,12 @@ namespace {
 // A value that several kernels need is computed in each of them if an element takes at most this
 // many operations.
 constexpr double kCheapFlops = 4;
+// On GPUs, operations on indices and constants alone, as masks and positions are made of, do not
+// count among these up to this number, which is less than a math row. Nothing is loaded for them,
+// and a kernel that stores the value would take a launch. On CPUs they count, and prices decide: a
+// stored mask is a byte of a cache for each element, where indices are four or eight bytes of
+// vectors (a causal softmax of 4x512x512 takes 354 us with a stored mask, and 436 us without).
+constexpr double kCheapOfIndices = 16;
 // The greatest number of tensors that one kernel reads and writes. Each needs a pointer, and memory
 // serves only so many streams at once.
 constexpr size_t kMostTensors = 128;
@@ -188,9 +194,8 @@ class Search {
       }
       if (!form || form->reduces() || (!options_.fuse && computes(*form))) root[i] = true;
       inlined[i] = !root[i];
-      if (!root[i] && (users[i] > 1 || spread[i]) &&
-          recompute_flops(forms_, inlined, node) > kCheapFlops)
-        root[i] = true;
+      if (!root[i] && (users[i] > 1 || spread[i]))
+        root[i] = !is_cheap(recomputation(forms_, inlined, node));
       if (!root[i]) {
         lengths[i] = sizes_.length(lengths, node);
         if (lengths[i] > kLongestBody) root[i] = true;
@@ -215,6 +220,11 @@ class Search {
       if (root[i]) sizes[i] = {};
     }
     return root;
+  }
+
+  bool is_cheap(const Recomputation& again) const {
+    if (target_.kind != TargetKind::Gpu) return again.of_loaded + again.of_indices <= kCheapFlops;
+    return again.of_loaded <= kCheapFlops && again.of_indices <= kCheapOfIndices;
   }
 
   // --- Values that are computed again ---------------------------------------------------------
@@ -844,14 +854,35 @@ class Search {
 
   std::vector<EdgeReason> explain_edges() const {
     std::vector<EdgeReason> edges;
+    const std::vector<bool> of_indices = made_of_indices();
     for (size_t i = 0; i < graph_.size(); ++i) {
       if (!live_[i]) continue;
       const NodeId consumer(i);
       const auto& operands = graph_[consumer].operands;
       for (NodeId producer : std::set<NodeId>(operands.begin(), operands.end()))
-        edges.push_back(explain(producer, consumer));
+        edges.push_back(explain(producer, consumer, of_indices[producer.index]));
     }
     return edges;
+  }
+
+  // Whether nothing is loaded for a value that is no root. Constants alone are no such values.
+  std::vector<bool> made_of_indices() const {
+    std::vector<bool> out(graph_.size());
+    for (size_t i = 0; i < graph_.size(); ++i) {
+      const NodeId node(i);
+      const LoopForm* form = live_[i] ? forms_.find(node) : nullptr;
+      if (!form || kernels_.kernel_of(node) != KernelGraph::kNone) continue;
+      const auto& operands = graph_[node].operands;
+      const auto is_constant = [&](NodeId operand) {
+        return graph_[operand].as<SizeOp>() ||
+               (graph_[operand].as<ConstantOp>() && !is_source(operand));
+      };
+      out[i] = graph_[node].as<IotaOp>() || (!std::ranges::all_of(operands, is_constant) &&
+                                             std::ranges::all_of(operands, [&](NodeId operand) {
+                                               return out[operand.index] || is_constant(operand);
+                                             }));
+    }
+    return out;
   }
 
   bool reads(NodeId consumer, NodeId producer) const {
@@ -864,13 +895,18 @@ class Search {
     return false;
   }
 
-  EdgeReason explain(NodeId producer, NodeId consumer) const {
+  EdgeReason explain(NodeId producer, NodeId consumer, bool of_indices) const {
     if (!reads(consumer, producer)) return {producer, consumer, &reasons::kWaits, {}};
     if (is_source(producer)) return {producer, consumer, &reasons::kFromInput, {}};
     const size_t home = kernels_.kernel_of(producer);
     if (home == KernelGraph::kNone) {
       const bool several = kernels_.homes(producer).size() > 1;
-      return {producer, consumer, several ? &reasons::kRecomputed : &reasons::kInlined, {}};
+      return {producer,
+              consumer,
+              !several     ? &reasons::kInlined
+              : of_indices ? &reasons::kOfIndices
+                           : &reasons::kRecomputed,
+              {}};
     }
     const std::vector<size_t> readers = kernels_.homes(consumer);
     const auto apart =

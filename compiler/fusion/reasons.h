@@ -15,6 +15,9 @@ inline constexpr Code kInlined{
 inline constexpr Code kRecomputed{"recomputed", ErrorKind::Unsupported,
                                   "The producer is computed again inside this consumer, which is "
                                   "cheaper than a round trip to memory."};
+inline constexpr Code kOfIndices{"of-indices", ErrorKind::Unsupported,
+                                 "The producer takes a few operations on indices and constants "
+                                 "alone, so each consumer computes it and nothing is stored."};
 // Edges that cannot be fused.
 inline constexpr Code kPlaced{"placed", ErrorKind::Unsupported,
                               "A reduction that places its terms by loaded indices cannot share "

@@ -27,17 +27,19 @@ namespace {
 // Counts the operations of an evaluation.
 class Counter {
  public:
-  struct Value {};
+  struct Value {
+    bool loaded = false;  // whether it needs anything but indices and constants
+  };
 
-  Value load(NodeId, std::vector<Expr>, const Conditions&) { return {}; }
-  Value reduced(NodeId, std::vector<Expr>, const Conditions&) { return {}; }
-  Value index(const Expr&, DType) { return counted(1); }
+  Value load(NodeId, std::vector<Expr>, const Conditions&) { return {true}; }
+  Value reduced(NodeId, std::vector<Expr>, const Conditions&) { return {true}; }
+  Value index(const Expr&, DType) { return counted({}, 1); }
   Value constant(DType, uint64_t) { return {}; }
   Value inside(const Conditions& conditions) {
-    return counted(static_cast<double>(conditions.size()));
+    return counted({}, static_cast<double>(conditions.size()));
   }
-  Value apply(ElementwiseOp op, std::span<const Value>, DType) {
-    return counted(operation_cost(op));
+  Value apply(ElementwiseOp op, std::span<const Value> arguments, DType) {
+    return counted({std::ranges::any_of(arguments, &Value::loaded)}, operation_cost(op));
   }
   Expr as_index(const Value&, const Expr& extent) {
     return Expr::symbol("loaded." + std::to_string(loaded_++),
@@ -45,12 +47,12 @@ class Counter {
   }
   std::optional<Value> cached(NodeId, const std::vector<Expr>&) { return std::nullopt; }
 
-  double operations = 0;
+  Recomputation operations;
 
  private:
-  Value counted(double more) {
-    operations += more;
-    return {};
+  Value counted(Value value, double more) {
+    (value.loaded ? operations.of_loaded : operations.of_indices) += more;
+    return value;
   }
   int loaded_ = 0;
 };
@@ -81,9 +83,9 @@ bool may_be_cheaper_again(const LoopForms& forms, NodeId dot, const Target& targ
   return computing < moving;
 }
 
-double recompute_flops(const LoopForms& forms, const std::vector<bool>& inside, NodeId node) {
+Recomputation recomputation(const LoopForms& forms, const std::vector<bool>& inside, NodeId node) {
   const LoopForm* form = inside[node.index] ? forms.find(node) : nullptr;
-  if (!form || form->reduces()) return 0;
+  if (!form || form->reduces()) return {};
   std::vector<Expr> at;
   for (size_t axis = 0; axis < form->domain.size(); ++axis)
     at.push_back(domain_symbol(axis, form->domain[axis]));

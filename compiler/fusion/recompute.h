@@ -14,9 +14,14 @@ namespace braze {
 /// that read the dot must tell, because they may leave out much of it (what a mask hides).
 bool may_be_cheaper_again(const LoopForms& forms, NodeId dot, const Target& target);
 
-/// The number of operations to compute `node` once at one index, together with the nodes before it
-/// for which `inside` holds, up to reductions.
-double recompute_flops(const LoopForms& forms, const std::vector<bool>& inside, NodeId node);
+/// The machine operations of an evaluation.
+struct Recomputation {
+  double of_loaded = 0;   ///< of what is read from memory or was reduced before
+  double of_indices = 0;  ///< of indices and constants alone
+};
+/// The operations to compute `node` once at one index, together with the nodes before it for which
+/// `inside` holds, up to reductions.
+Recomputation recomputation(const LoopForms& forms, const std::vector<bool>& inside, NodeId node);
 
 /// The number of machine operations of a row; math rows count by their approximate length.
 double operation_cost(ElementwiseOp op);

@@ -533,8 +533,7 @@ void TreeEmitter::loop(const Loop& loop) {
     in_turn(loop.levels[0], axes_[loop.levels[0].axis].begin + rank_ * Expr(loop.levels[0].turn),
             /*shared=*/true, [&] { region(loop.body); });
   else
-    refuse(loop.location,
-           "a loop on rank must be alone in the loop on grid, and one on member has no emission");
+    refuse(loop.location, "a loop on rank must be alone in the loop on grid");
 }
 
 void TreeEmitter::group(const Loop& loop) {

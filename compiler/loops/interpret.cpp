@@ -120,7 +120,6 @@ class TreeInterpreter {
     // follow their tasks run.
     std::vector<const LoopTask*> begun;
     const LoopItem* maker = nullptr;
-    bool last_goes_on = false;
     for (const LoopItem& item : loop.body)
       each_task(item, [&](const LoopTask& task) {
         const auto over_here = [&](size_t axis) {
@@ -135,21 +134,19 @@ class TreeInterpreter {
         begun.push_back(&task);
         if (task.combine == Combine::None) return;
         maker = maker_of(item, task);
-        last_goes_on = task.combine != Combine::Rank;
       });
     const auto finish_all = [&] {
       for (const LoopTask* task : begun) finish(*task);
     };
     if (!maker) {
-      turns(loop, 0, false);
+      turns(loop, 0);
       return finish_all();
     }
     const auto around = std::exchange(combining_, Combining{maker, false});
-    turns(loop, 0, false);
+    turns(loop, 0);
     finish_all();
-    combined_ = begun.front()->over;
     combining_->is_over = true;
-    turns(loop, 0, last_goes_on);
+    turns(loop, 0);
     combining_ = around;
   }
 
@@ -159,9 +156,8 @@ class TreeInterpreter {
     for (const LoopItem& inner : std::get<Box<Loop>>(item)->body) each_task(inner, visit);
   }
 
-  // Runs the turns of the levels from `level` on. With `only_last`, levels whose partial states
-  // were combined run their last turn only.
-  void turns(const Loop& loop, size_t level, bool only_last) {
+  // Runs the turns of the levels from `level` on.
+  void turns(const Loop& loop, size_t level) {
     if (level == loop.levels.size()) return run(loop.body);
     const auto [axis, turn] = loop.levels[level];
     const Range outer = range_[axis], shared = shared_[axis];
@@ -172,11 +168,9 @@ class TreeInterpreter {
       all.end = std::min(all.end, bound(loop.bounds->second));
     }
     const int64_t count = all.end > all.begin ? (all.end - all.begin + turn - 1) / turn : 0;
-    const bool one =
-        only_last && std::find(combined_.begin(), combined_.end(), axis) != combined_.end();
     const bool kept = kept_;
     ++loops_[axis];
-    for (int64_t t = one ? std::max<int64_t>(count - 1, 0) : 0; t < count; ++t) {
+    for (int64_t t = 0; t < count; ++t) {
       int64_t begin = all.begin + turn * (loop.down ? count - 1 - t : t), end = all.end;
       keep(loop, begin, turn);
       if (loop.picks) {
@@ -185,7 +179,7 @@ class TreeInterpreter {
       }
       range_[axis] = {std::max(begin, outer.begin), std::min(begin + turn, end)};
       if (loop.on != Machine::Group) shared_[axis] = range_[axis];
-      turns(loop, level + 1, only_last);
+      turns(loop, level + 1);
     }
     kept_ = kept;
     --loops_[axis];
@@ -647,7 +641,6 @@ class TreeInterpreter {
   // The present range of each axis; and the same if loops on group are ignored.
   std::vector<Range> range_, shared_;
   std::optional<Combining> combining_;
-  std::vector<size_t> combined_;  // axes along which partial states were just combined
   // Of the loop whose bounds are being computed, by symbol.
   std::map<std::string, int64_t, std::less<>> limits_;
   bool kept_ = false;  // whether the present turn is one that a loop around keeps whole

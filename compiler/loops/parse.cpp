@@ -424,7 +424,8 @@ class TreeParser {
         lets_.clear();
         task.rescale->results = {known(term())};
       } else if (scanner_.accept("combine")) {
-        task.combine = expect_word<Combine>(kCombineNames, "how to combine");
+        scanner_.expect("rank");
+        task.combine = Combine::Rank;
       } else if (scanner_.accept("unit")) {
         task.unit = expect_word<Unit>(kUnitNames, "a unit");
       } else if (scanner_.accept("swap")) {

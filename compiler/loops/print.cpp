@@ -335,8 +335,7 @@ class TreePrinter {
       out += task.shifts ? " shift " : " rescale ";
       out += step(*task.rescale, task.rescale->results[0], kNothingAround);
     }
-    if (task.combine != Combine::None)
-      out += fmt::format(" combine {}", kCombineNames[static_cast<size_t>(task.combine)]);
+    if (task.combine != Combine::None) out += " combine rank";
     if (task.unit != Unit::None)
       out += fmt::format(" unit {}", kUnitNames[static_cast<size_t>(task.unit)]);
     if (task.swap) out += " swap";

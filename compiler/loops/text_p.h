@@ -11,9 +11,9 @@ namespace braze {
 // Indexed by the numbers of the enumerations.
 inline constexpr std::string_view kModeNames[] = {"in", "out", "inout"};
 inline constexpr std::string_view kStorageNames[] = {"registers", "chip", "workspace", "result"};
-inline constexpr std::string_view kCombineNames[] = {"", "rank", "ticket", "phase"};
+inline constexpr std::string_view kCombineNames[] = {"", "rank", "phase"};
 inline constexpr std::string_view kUnitNames[] = {"", "fma", "mma", "wgmma"};
-inline constexpr std::string_view kMachineNames[] = {"", "grid", "rank", "group", "member"};
+inline constexpr std::string_view kMachineNames[] = {"", "grid", "rank", "group"};
 inline constexpr std::string_view kOrderNames[] = {"rows",    "columns", "band",
                                                    "grouped", "longest", "persistent"};
 inline constexpr std::string_view kCacheNames[] = {"", "stream", "keep"};

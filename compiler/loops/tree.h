@@ -103,7 +103,9 @@ struct LoopBody {
 };
 
 /// How the partial states of parallel turns are combined. The order is always that of the turns.
-enum class Combine : uint8_t { None, Rank, Ticket, Phase };
+/// Tasks of one phase are combined by the blocks of a cluster only; with `Phase`, the step `chunk`
+/// makes a second phase of the tree.
+enum class Combine : uint8_t { None, Rank, Phase };
 enum class Unit : uint8_t { None, Fma, Mma, Wgmma };
 
 /// One computation, for one index of each of its axes.
@@ -167,7 +169,7 @@ struct LoopLevel {
 };
 
 /// The part of the machine that takes the turns of a parallel loop.
-enum class Machine : uint8_t { None, Grid, Rank, Group, Member };
+enum class Machine : uint8_t { None, Grid, Rank, Group };
 
 /// How the turns of the loops on grid are numbered (0003, section 5).
 struct Deal {

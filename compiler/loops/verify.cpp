@@ -213,11 +213,9 @@ class TreeChecker {
            "a stream cannot be dealt to parts of the machine, because its turns run one after the "
            "other");
     const Machine parent = around_.empty() ? Machine::None : around_.back()->on;
-    const bool outermost = around_.empty() || parent == Machine::Member;
     switch (loop.on) {
       case Machine::Grid:
-      case Machine::Member:
-        expect(outermost, "L7", "a loop on grid or member must stand around all others");
+        expect(around_.empty(), "L7", "a loop on grid must stand around all others");
         break;
       case Machine::Rank:
         expect(parent == Machine::Grid, "L7",
@@ -601,12 +599,9 @@ class TreeChecker {
       for (const size_t axis : task.over) {
         if (!runs_over(*loop, axis)) continue;
         combined = true;
-        const bool fits = task.combine == Combine::Rank
-                              ? loop->on == Machine::Rank
-                              : task.combine != Combine::None && loop->on == Machine::Grid;
-        expect(fits, "L8",
-               fmt::format("this is state of the parallel loop over {}, so it must be combined: by "
-                           "rank if the loop is on rank, by ticket or phase if it is on grid",
+        expect(task.combine == Combine::Rank && loop->on == Machine::Rank, "L8",
+               fmt::format("this is state of the parallel loop over {}, so the loop must be on "
+                           "rank, and the state combined by rank",
                            tree_.axes[axis].name));
       }
     }

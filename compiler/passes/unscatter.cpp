@@ -9,18 +9,25 @@ namespace braze {
 
 namespace {
 
-// Costs on an H100, which compares 5e12 times or moves 3e12 bytes in a second; and the time of one
-// term in its place, if all terms have to wait for each other there.
-constexpr double kComparisonSeconds = 1 / 5e12, kByteSeconds = 1 / 3e12, kTermSeconds = 0.57e-6;
+// What a comparison takes with all that belongs to it, in flops of the target's rate: the index,
+// the select and the sum. An H100 makes 5e12 of them in a second.
+constexpr double kComparisonFlops = 13.4;
+// The share of the memory's rate that reading and writing the result reach.
+constexpr double kMemoryShare = 0.9;
+// Seconds of one term in its place, if all terms have to wait for each other there: barriers of a
+// block and ways to the cache, of which no rate of a target tells.
+constexpr double kTermSeconds = 0.57e-6;
 
 double most(const Shape& shape) { return static_cast<double>(shape.numel().range().max); }
 
 // Whether a reduction for all elements takes less time than the scatter. A scatter that takes over
 // the memory of x does not have to move the elements that no term reaches.
-bool pays(const Node& node, const Shape& indices, bool in_place) {
+bool pays(const Node& node, const Shape& indices, bool in_place, const Target& target) {
   const double elements = most(node.type.shape), terms = most(indices);
   const double bytes = in_place ? 2 * elements * static_cast<double>(size_of(node.type.dtype)) : 0;
-  return elements * terms * kComparisonSeconds + bytes * kByteSeconds < terms * kTermSeconds;
+  const double comparing = elements * terms * kComparisonFlops / target.flops_per_second;
+  const double moving = bytes / (target.memory_bytes_per_second * kMemoryShare);
+  return comparing + moving < terms * kTermSeconds;
 }
 
 std::vector<int64_t> range(size_t from, size_t count) {
@@ -122,7 +129,7 @@ bool has_terms(const Shape& indices) {
 
 }  // namespace
 
-Graph unscatter(const Graph& graph) {
+Graph unscatter(const Graph& graph, const Target& target) {
   std::vector<bool> in_place(graph.size());
   for (const GraphOutput& output : graph.outputs()) {
     if (!output.updates) continue;
@@ -136,7 +143,7 @@ Graph unscatter(const Graph& graph) {
     const auto* scatter = step.node.as<ScatterOp>();
     if (!scatter) return step.keep();
     const Shape& indices = step.result[step.operands[1]].type.shape;
-    if (!pays(step.node, indices, in_place[step.id.index])) return step.keep();
+    if (!pays(step.node, indices, in_place[step.id.index], target)) return step.keep();
     if (scatter->monoid) return Scatter{step, *scatter}.combined();
     return has_terms(indices) ? Scatter{step, *scatter}.replaced() : step.keep();
   });

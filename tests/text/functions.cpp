@@ -53,6 +53,14 @@ std::string print_graph(std::string_view text, std::string_view file_name) {
   return to_text(graph);
 }
 
+Graph unscatter_for_hopper(const Graph& graph) {
+  return unscatter(graph, find_target("sm_90a").value());
+}
+
+Graph unscatter_for_ampere(const Graph& graph) {
+  return unscatter(graph, find_target("sm_80").value());
+}
+
 Graph split_for_hopper(const Graph& graph) {
   return split_dots(graph, find_target("sm_90a").value());
 }
@@ -433,7 +441,8 @@ constexpr Function kFunctions[] = {
     {"split_gaps", run_pass<split_large_gaps>},
     {"steps", after_steps},
     {"unroll_reductions", run_pass<unroll_reductions>},
-    {"unscatter", run_pass<unscatter>},
+    {"unscatter", run_pass<unscatter_for_hopper>},
+    {"unscatter_sm_80", run_pass<unscatter_for_ampere>},
     {"windowed_dots", run_pass<windowed_for_gpu>},
     {"windowed_dots_cpu", run_pass<windowed_for_cpu>},
 };

@@ -442,7 +442,7 @@ std::function<Exit()> add(Arguments& arguments) {
       .required()
       .offers(action_names());
   arguments.add_option("FILE", options->source,
-                       "explain: graph, tile or kernel text, or the name of an entry");
+                       "explain: graph, loop, tile or kernel text, or the name of an entry");
   arguments.add_flag("--delete", options->remove, "verify: remove the faulty entries");
   arguments.add_option("--max-size", options->max_size,
                        "prune: the size to which the cache is reduced, such as 512M");

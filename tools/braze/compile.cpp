@@ -185,9 +185,10 @@ Exit compile(const Options& options) {
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments
-      .add_option("FILES", options->files,
-                  "Graph, tile or kernel text, one function in each file; - stands for stdin; or "
-                  "one model (.onnx, .mlir)")
+      .add_option(
+          "FILES", options->files,
+          "Graph, loop, tile or kernel text, one function in each file; - stands for stdin; or "
+          "one model (.onnx, .mlir)")
       .required();
   arguments.add_option("-o,--output", options->output, "Package to write").required();
   arguments
@@ -209,7 +210,7 @@ std::function<Exit()> add(Arguments& arguments) {
   arguments.add_option("--sign", options->sign_key,
                        "Secret key (`braze key new`) that signs the package");
   arguments.add_flag("--trust", options->trust,
-                     "Accept tile and kernel text from files that other users can write");
+                     "Accept loop, tile and kernel text from files that other users can write");
   arguments.add_option("--header", options->header, "C header to write, for programs in C");
   options->compile.add_to(arguments);
   options->model.add_to(arguments);

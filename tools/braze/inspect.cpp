@@ -144,9 +144,9 @@ Exit inspect(const Options& options) {
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments
-      .add_option(
-          "FILE", options->file,
-          "Graph, tile or kernel text, a model (.onnx, .mlir), or a package; - stands for stdin")
+      .add_option("FILE", options->file,
+                  "Graph, loop, tile or kernel text, a model (.onnx, .mlir), or a package; - "
+                  "stands for stdin")
       .required();
   arguments.add_option(
       "--stage", options->stage,

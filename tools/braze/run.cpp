@@ -293,9 +293,9 @@ Exit run(const Options& options) {
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments
-      .add_option(
-          "FILE", options->file,
-          "Graph, tile or kernel text, a package, or a model (.onnx, .mlir); - stands for stdin")
+      .add_option("FILE", options->file,
+                  "Graph, loop, tile or kernel text, a package, or a model (.onnx, .mlir); - "
+                  "stands for stdin")
       .required();
   arguments.add_device(options->device);
   options->mesh.add_to(arguments);

@@ -7,6 +7,9 @@
 #include <iostream>
 #include <iterator>
 
+#include "compiler/loops/emit.h"
+#include "compiler/loops/text.h"
+#include "compiler/loops/verify.h"
 #include "frontend/builder/program_cache.h"
 #include "ir/code/text.h"
 #include "ir/graph/text.h"
@@ -55,7 +58,7 @@ std::string read_trusted_text(const std::string& path) {
   return {begin, file->bytes().size()};
 }
 
-// "graph", "tile", "kernel". The parser of graphs refuses everything else.
+// "graph", "loops", "tile", "kernel". The parser of graphs refuses everything else.
 std::string_view language_of(std::string_view text, const std::string& path) {
   Scanner scanner(text, path);
   if (scanner.next().text != "braze" || scanner.next().text != "1") return "graph";
@@ -64,7 +67,7 @@ std::string_view language_of(std::string_view text, const std::string& path) {
 
 bool is_code(std::string_view text, const std::string& path) {
   const std::string_view language = language_of(text, path);
-  return language == "tile" || language == "kernel";
+  return language == "loops" || language == "tile" || language == "kernel";
 }
 
 void refuse_package(std::string_view text, const std::string& path) {
@@ -76,9 +79,15 @@ void refuse_package(std::string_view text, const std::string& path) {
        {.fix = "use `braze run` or `braze inspect` for packages"});
 }
 
+TileProgram emitted(const LoopTree& tree) {
+  fail_if_any(verify(tree), fmt::format("the loop tree {}", quote(tree.name)));
+  return emit(tree);
+}
+
 Source parse_source(const std::string& text, const std::string& path) {
   refuse_package(text, path);
   const std::string_view language = language_of(text, path);
+  if (language == "loops") return emitted(parse_loops(text, path));
   if (language == "tile") return parse_tile(text, path);
   if (language == "kernel") return parse_kernel(text, path);
   return parse_graph(text, path);

@@ -1,4 +1,5 @@
-// source.h — the files that the tool reads: one of the three languages, known by its header.
+// source.h — the files that the tool reads: a graph, a tile program or a kernel, known by its
+// header. A loop tree is read as the tile program that is emitted from it.
 #pragma once
 
 #include <memory>
@@ -18,7 +19,7 @@ using Source = std::variant<Graph, TileProgram, Kernel>;
 /// Reads a file, or stdin for "-"; of a model (model.h) the graph alone. What is wrong with it is a
 /// Failure with Exit::BadFile.
 Source read_source(const std::string& path);
-/// The same for what is to run. Tile and kernel text is code, for its author chose what its
+/// The same for what is to run. Loop, tile and kernel text is code, for its author chose what its
 /// addresses are; it is taken from stdin or by the rules of runtime/io/trust.h, unless
 /// `trust_any_owner`. A graph has no addresses.
 Source read_runnable_source(const std::string& path, bool trust_any_owner);

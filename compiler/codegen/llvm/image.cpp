@@ -161,11 +161,11 @@ class X86 : public Machine {
 };
 
 const X86& machine_of(const Target& target) {
-  static const X86 v3(false, 32), v4(true, 64);
-  if (target.name == "x86-64-v3") return v3;
-  if (target.name == "x86-64-v4") return v4;
+  static const X86 avx2(false, 32), avx512(true, 64);
+  if (target.kind == TargetKind::Cpu && target.vector_bytes == avx2.vector_bytes) return avx2;
+  if (target.kind == TargetKind::Cpu && target.vector_bytes == avx512.vector_bytes) return avx512;
   fail(codes::kCodegenTarget, "machine code cannot be made for target " + target.name +
-                                  ", only for x86-64-v3 and x86-64-v4");
+                                  ", only for CPUs with vectors of 32 or 64 bytes");
 }
 
 const llvm::Target& x86() {

@@ -367,7 +367,7 @@ std::optional<Refusal> tile_crossed_for_gpu(Scheduled& out, const Target& target
       (turn > 1 && !make_whole(out, {row}, turn)))
     return loops_stay;
   const std::string chunk = unused_axis(out.tree, row + "c");
-  if (!out.try_take(ChunkStep{{row}, chunks, Combine::Phase}) || out.tree.phases.size() != 2)
+  if (!out.try_take(ChunkStep{{row}, chunks, Combine::Phase}))
     return uncrossed("the sums of chunks of rows cannot be combined by a second phase");
   // Tiles that reach beyond the row have loops of their own, and load there.
   if (block.tile == *length) copy_rows(out, loads, row, block, target);

@@ -267,9 +267,7 @@ bool follows_means(const Scheduled& scheduled, const ReductionNest& nest, const 
 }
 
 void chunk_by_phase(Scheduled& out, const std::string& axis, int64_t chunks) {
-  Scheduled cut = out;
-  if (cut.try_take(ChunkStep{{axis}, chunks, Combine::Phase}) && cut.tree.phases.size() > 1)
-    out = std::move(cut);
+  out.try_take(ChunkStep{{axis}, chunks, Combine::Phase});
 }
 
 bool reads_far(const LoopTree& tree, const WalkFacts& facts, int64_t lines, int64_t instances,

@@ -132,6 +132,25 @@ std::optional<Refusal> refuse_states(const LoopTree& tree, const ItemPlace& plac
   return std::nullopt;
 }
 
+bool is_sum(const LoopTask& task) {
+  return task.kind == LoopTask::Kind::Dot ||
+         (task.kind == LoopTask::Kind::Fold && task.monoid == Monoid::Sum);
+}
+
+// Whether a second phase can fold what the loop carries: folds, of which only sums have ratios, and
+// nothing stands before the loop. What the loop makes for them, and stores in it, which read none
+// of the sums, stay with their chunk.
+bool folds_by_phase(const LoopTree& tree, const ItemPlace& place) {
+  const Loop& loop = loop_at(tree, place);
+  bool out = tree.phases.size() == 1 && place.items.back() == 0;
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    if (!task.makes_value() || !is_over(task, loop)) return;
+    const bool sums = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot;
+    out = out && sums && (!task.rescale || task.shifts || is_sum(task));
+  });
+  return out;
+}
+
 }  // namespace
 
 std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
@@ -172,7 +191,11 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
                    fmt::format("a cluster can have at most {} blocks", target->cluster_blocks),
                    "take fewer chunks, or another way to combine them"};
   if (auto refusal = read_elsewhere(tree, *place)) return refusal;
-  return refuse_states(tree, *place, step.how);
+  if (auto refusal = refuse_states(tree, *place, step.how)) return refusal;
+  if (step.how != Combine::Phase || only_scan(loop) || folds_by_phase(tree, *place))
+    return std::nullopt;
+  return Refusal{&codes::kIsState, "no second phase can combine what the loop carries",
+                 "chunk the first loop of a kernel of one phase, in which only sums are rescaled"};
 }
 
 namespace {
@@ -348,25 +371,6 @@ class ChunkScan {
 
 LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
   return ChunkScan(std::move(out), place, chunk).take();
-}
-
-bool is_sum(const LoopTask& task) {
-  return task.kind == LoopTask::Kind::Dot ||
-         (task.kind == LoopTask::Kind::Fold && task.monoid == Monoid::Sum);
-}
-
-// Whether a second phase can fold what the loop carries: folds, of which only sums have ratios, and
-// nothing stands before the loop. What the loop makes for them, and stores in it, which read none
-// of the sums, stay with their chunk.
-bool folds_by_phase(const LoopTree& tree, const ItemPlace& place, Combine how) {
-  const Loop& loop = loop_at(tree, place);
-  bool out = how == Combine::Phase && tree.phases.size() == 1 && place.items.back() == 0;
-  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-    if (!task.makes_value() || !is_over(task, loop)) return;
-    const bool sums = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot;
-    out = out && sums && (!task.rescale || task.shifts || is_sum(task));
-  });
-  return out;
 }
 
 // The sums of one chunk after another, each in a workspace, and how a phase combines them.
@@ -627,22 +631,20 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
   const Expr turns = ceildiv(length, turn), c = out.axes[chunk].index();
   loop.bounds.emplace(low + floordiv(c * turns, step.number) * turn,
                       low + floordiv((c + 1) * turns, step.number) * turn);
-  const bool scans = only_scan(loop) != nullptr;
-  const bool by_phase = folds_by_phase(out, place, step.how);
+  const bool scans = only_scan(loop) != nullptr, ranks = step.how == Combine::Rank;
   change_tasks(loop.body, [&](LoopTask& task) {
-    if (scans || by_phase || !task.has_state() || !is_over(task, loop)) return;
+    if (!ranks || !task.has_state() || !is_over(task, loop)) return;
     task.over.insert(task.over.begin(), chunk);
-    task.combine = step.how;
+    task.combine = Combine::Rank;
   });
-  const bool ranks = step.how == Combine::Rank;
   LoopRegion& region =
       ranks ? loop_at(out, {place.phase, {place.items[0]}}).body : region_of(out, place);
   if (place.items.size() > 1 && !ranks) {
     ItemPlace grid = place;
     grid.items.pop_back();
     loop_at(out, grid).levels.push_back({chunk});
-    if (by_phase) return fold_chunks(std::move(out), place, chunk, step.apart);
-    return scans ? chunk_scan(std::move(out), place, chunk) : out;
+    return scans ? chunk_scan(std::move(out), place, chunk)
+                 : fold_chunks(std::move(out), place, chunk, step.apart);
   }
   Loop chunks;
   chunks.parallel = true;
@@ -651,12 +653,12 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
   chunks.body = std::move(region);
   region.clear();
   region.emplace_back(std::move(chunks));
-  if (!scans && !by_phase) return out;
+  if (ranks) return out;
   ItemPlace inside = place;
   inside.items.push_back(0);
   inside.items[0] = 0;
-  return by_phase ? fold_chunks(std::move(out), inside, chunk, step.apart)
-                  : chunk_scan(std::move(out), inside, chunk);
+  return scans ? chunk_scan(std::move(out), inside, chunk)
+               : fold_chunks(std::move(out), inside, chunk, step.apart);
 }
 
 }  // namespace braze

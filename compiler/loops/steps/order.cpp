@@ -167,12 +167,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const OnStep& step) {
                    "name a parallel loop, or take the step `chunk` for this one"};
   const auto around = loops_around(tree, *place);
   const Machine parent = around.empty() ? Machine::None : around.back()->on;
-  const bool outermost = around.empty() || parent == Machine::Member;
   const auto stands = [&] {
     switch (step.machine) {
       case Machine::Grid:
-      case Machine::Member:
-        return outermost;
+        return around.empty();
       case Machine::Rank:
         return parent == Machine::Grid;
       default:
@@ -183,8 +181,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const OnStep& step) {
     return Refusal{&codes::kNesting,
                    fmt::format("`{}` does not stand where that part of the machine could take it",
                                to_text(tree, loop)),
-                   "loops on grid and member stand around all others, on rank directly inside "
-                   "grid, on group directly inside rank or grid; begin with the outermost"};
+                   "loops on grid stand around all others, on rank directly inside grid, on group "
+                   "directly inside rank or grid; begin with the outermost"};
   if (step.machine == Machine::Group)
     for (const LoopLevel& level : loop.levels)
       if (auto refusal = bounds_use(tree, loop.body, level.axis)) return refusal;

@@ -72,7 +72,7 @@ std::optional<Target> gpu_target(const GpuFacts& gpu) {
   return target;
 }
 
-int capability_major(const Target& target) { return target.name == "sm_90a" ? 9 : 8; }
+int capability_major(const Target& target) { return target.capability / 10; }
 
 std::string why_not(const GpuFacts& gpu, const Target& target) {
   if (target.kind != TargetKind::Gpu || target.simulated) return "the code is not for a GPU";
