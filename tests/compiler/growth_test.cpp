@@ -113,19 +113,89 @@ TEST(Growth, NoElementIsChosenFromAllPartsOfALongConcat) {
   EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "sim:cpu"));
 }
 
-TEST(Growth, PartsOfManySizes) {
+// A concatenation of parts with sizes of their own.
+Graph parts_of_sizes(int count) {
   std::string symbols, inputs, parts, extent;
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < count; ++i) {
     symbols += fmt::format("symbol n{}: 0..5\n", i);
     inputs += fmt::format("{}%x{}: i32[n{}]", i ? ", " : "", i, i);
     parts += fmt::format("{}%x{}", i ? ", " : "", i);
     extent += fmt::format("{}n{}", i ? " + " : "", i);
   }
-  const Graph graph = parse(
+  return parse(
       fmt::format("{}graph @main({}) {{\n  %y = concat {} {{axis: 0}} : i32[{}]\n  return %y\n}}",
                   symbols, inputs, parts, extent));
+}
+
+TEST(Growth, PartsOfManySizes) {
+  const Graph graph = parts_of_sizes(40);
   EXPECT_LE(most_operands(parts_of(graph).graph), kMostParts);
   EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "sim:cpu"));
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "cpu"));
+}
+
+// Where a part begins is the sum of all sizes before it. This sum is one number, and no lane adds
+// the sizes again. `freeze` keeps LLVM from taking the sum apart at each use, in a time that grows
+// with the square of the number of sizes.
+TEST(Growth, WhereAPartBeginsIsOneNumber) {
+  const Target target = *find_target("x86-64-v4");
+  for (const int count : {40, 80, 160}) {
+    std::string code;
+    CompileOptions options;
+    options.observer = [&](const CompilePhase& phase) {
+      if (phase.stage == "llvm") code += phase.text();
+    };
+    compile(parts_of_sizes(count), target, options);
+    const auto occurrences = [&](const std::string& what) {
+      int out = 0;
+      for (size_t at = 0; (at = code.find(what, at)) != std::string::npos; at += what.size()) ++out;
+      return out;
+    };
+    EXPECT_LT(occurrences("add nsw <16 x i64>"), 16 * count);
+    EXPECT_GE(occurrences("freeze i64"), count);
+    EXPECT_LT(occurrences("\n"), 200 * count);
+  }
+}
+
+// --- Many tensors of unlike sizes ----------------------------------------------------------------
+
+// As gradients are clipped: all of them are scaled by one number that depends on all of them.
+Graph scaled_by_norm(int count) {
+  std::string inputs, sums, results, returned, total = "%s0";
+  for (int i = 0; i < count; ++i) {
+    const int extent = 100 + 7 * i;
+    inputs += fmt::format("{}%g{}: f32[{}]", i ? ", " : "", i, extent);
+    sums += fmt::format(
+        "  %q{0} = mul %g{0}, %g{0} : f32[{1}]\n"
+        "  %s{0} = reduce sum %q{0} {{axes: [0]}} : f32[]\n",
+        i, extent);
+    if (i > 0) {
+      sums += fmt::format("  %t{0} = add {1}, %s{0} : f32[]\n", i, total);
+      total = fmt::format("%t{}", i);
+    }
+    results += fmt::format(
+        "  %b{0} = broadcast %all {{axes: []}} : f32[{1}]\n"
+        "  %o{0} = mul %g{0}, %b{0} : f32[{1}]\n",
+        i, extent);
+    returned += fmt::format("{}%o{}", i ? ", " : "", i);
+  }
+  return parse(fmt::format("graph @main({}) {{\n{}  %all = sqrt {} : f32[]\n{}  return {}\n}}",
+                           inputs, sums, total, results, returned));
+}
+
+// Each price is one first tree.
+TEST(Growth, TreesOfUnlikeTensors) {
+  std::vector<size_t> trees;
+  for (const int count : {50, 100, 200}) {
+    const Graph graph = scaled_by_norm(count);
+    const Partition partition = parts_of(graph).partition;
+    EXPECT_LE(partition.priced, 10 * graph.size());
+    EXPECT_LE(partition.tried, 10 * graph.size());
+    trees.push_back(partition.priced);
+  }
+  EXPECT_LT(trees[2], 5 * trees[0]);
+  const Graph few = scaled_by_norm(9);
+  EXPECT_TRUE(testing::agrees(few, fuzz::random_inputs(few, 1), "cpu"));
 }
 
 // Statements of the largest kernel.
@@ -272,6 +342,7 @@ TEST(Repeated, LayersArePricedOnce) {
   const size_t sixteen = parts_of(layers(16)).partition.priced;
   EXPECT_GT(four, one);
   EXPECT_EQ(sixteen, four);
+  EXPECT_LE(four, 10 * layers(4).size());
 }
 
 // More layers are more launches of the same codes.

@@ -60,6 +60,7 @@ void Translator::phase(size_t number) {
   code_ = &phase;
   slots_.assign(kernel_.values.size(), {});
   symbols_.clear();
+  size_sums_.clear();
   scopes_.assign(1, {});
   pending_loads_.clear();
   dummy_ = nullptr;
@@ -81,7 +82,10 @@ void Translator::phase(size_t number) {
 
 void Translator::bind_parameters() {
   size_t word = 0;
-  for (const Expr& symbol : kernel_.symbols) symbols_[symbol.symbol_name()] = phase_.words[word++];
+  for (const Expr& symbol : kernel_.symbols) {
+    symbols_[symbol.symbol_name()] = phase_.words[word++];
+    sizes_.insert(symbol.symbol_name());
+  }
   for (ValueId id : kernel_.scalar_parameters) {
     const DType dtype = type_of(id).dtype;
     Value* bits = b_.CreateTrunc(phase_.words[word++],

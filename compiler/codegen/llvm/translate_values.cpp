@@ -11,6 +11,9 @@ namespace braze::codegen {
 
 namespace {
 
+// Sums of more sizes are computed once.
+constexpr size_t kFewSizes = 4;
+
 std::optional<size_t> axis_symbol(const std::string& name) {
   if (name.size() < 2 || name[0] != 'e') return {};
   size_t axis = 0;
@@ -313,6 +316,47 @@ Value* Translator::index(const Expr& e, const Position& position) {
   return is_positional(e) ? fit(compute(e, &position), index_type(e)) : index(e);
 }
 
+// Whether a term of a sum depends on sizes only.
+bool Translator::is_of_sizes(const Expr& term) const {
+  const auto is_size = [&](const Expr& e) {
+    return e.kind() == Expr::Kind::Symbol && sizes_.contains(e.symbol_name());
+  };
+  return is_size(term) || (term.kind() == Expr::Kind::Product &&
+                           std::ranges::all_of(term.operands(), [&](const Expr& factor) {
+                             return factor.as_constant() || is_size(factor);
+                           }));
+}
+
+// A sum of many sizes, as where a part of a long concatenation begins. It is computed at the entry
+// of the function, as one number for all lanes. LLVM's reduction of strength would take it apart at
+// every use in a loop, in a time that grows with the square of the number of terms; it does not
+// look through `freeze`.
+Value* Translator::sum_of_sizes(const std::vector<Expr>& terms) {
+  const auto [known, added] = size_sums_.try_emplace(terms);
+  if (!added) return known->second;
+  const llvm::IRBuilderBase::InsertPointGuard guard(b_);
+  if (llvm::Instruction* end = entry_->getTerminator())
+    b_.SetInsertPoint(end);
+  else
+    b_.SetInsertPoint(entry_);
+  b_.SetCurrentDebugLocation({});
+  const auto size = [&](const Expr& factor) -> Value* {
+    const auto constant = factor.as_constant();
+    return constant ? i64(*constant) : fit(symbols_.at(factor.symbol_name()), b_.getInt64Ty());
+  };
+  Value* sum = nullptr;
+  for (const Expr& term : terms) {
+    Value* next = nullptr;
+    if (term.kind() == Expr::Kind::Symbol)
+      next = size(term);
+    else
+      for (const Expr& factor : term.operands())
+        next = next ? b_.CreateNSWMul(next, size(factor)) : size(factor);
+    sum = sum ? b_.CreateNSWAdd(sum, next) : next;
+  }
+  return known->second = b_.CreateFreeze(sum);
+}
+
 // The value of an expression, in some width that can hold it. Sums and products may be computed in
 // the width of the result: if an intermediate value wraps around, the result is still right.
 Value* Translator::compute(const Expr& e, const Position* position) {
@@ -327,11 +371,21 @@ Value* Translator::compute(const Expr& e, const Position* position) {
       return symbol(e, position);
     case Expr::Kind::Sum: {
       llvm::IntegerType* type = index_type(e);
-      Value* sum = operand(0, type);
-      for (size_t i = 1; i < operands.size(); ++i) {
-        Value *a = sum, *b = operand(i, type);
-        match(a, b);
-        sum = b_.CreateAdd(a, b, "", /*HasNUW=*/false, /*HasNSW=*/type->getBitWidth() == 64);
+      std::vector<Expr> sizes;
+      if (operands.size() > kFewSizes)
+        std::ranges::copy_if(operands, std::back_inserter(sizes),
+                             [&](const Expr& term) { return is_of_sizes(term); });
+      const bool apart = sizes.size() > kFewSizes;
+      Value* sum = apart ? fit(sum_of_sizes(sizes), type) : nullptr;
+      for (size_t i = 0; i < operands.size(); ++i) {
+        if (apart && is_of_sizes(operands[i])) continue;
+        Value* b = operand(i, type);
+        if (!sum) {
+          sum = b;
+          continue;
+        }
+        match(sum, b);
+        sum = b_.CreateAdd(sum, b, "", /*HasNUW=*/false, /*HasNSW=*/type->getBitWidth() == 64);
       }
       return sum;
     }

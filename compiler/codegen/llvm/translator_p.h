@@ -26,6 +26,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -265,6 +266,8 @@ class Translator {
   Value* index(const Expr& e);
   Value* index(const Expr& e, const Position& position);
   Value* compute(const Expr& e, const Position* position);
+  bool is_of_sizes(const Expr& term) const;
+  Value* sum_of_sizes(const std::vector<Expr>& terms);
   void match(Value*& a, Value*& b);
   Value* floor_division(bool is_mod, const Expr& left, const Expr& right, Value* a, Value* b);
   Value* symbol(const Expr& e, const Position* position);
@@ -400,6 +403,8 @@ class Translator {
   BasicBlock* entry_ = nullptr;
   std::vector<Slot> slots_;
   std::unordered_map<std::string, Value*> symbols_;
+  std::set<std::string> sizes_;                           // symbols of the kernel
+  std::map<std::vector<Expr>, Value*> size_sums_;         // sums of many of them, at the entry
   std::vector<std::unordered_map<Expr, Value*>> scopes_;  // index expressions by region
   std::vector<ValueId> pending_loads_;
   std::vector<size_t> pending_marks_;

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "compiler/fusion/recompute.h"
+#include "compiler/loops/steps/places.h"
 
 namespace braze {
 
@@ -226,6 +227,13 @@ int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& ax
 
 int64_t planned_extent(const LoopTree& tree, size_t axis) {
   return std::clamp<int64_t>(tree.axes[axis].extent.range().max, 1, int64_t{1} << 40);
+}
+
+int64_t count_loops(const LoopTree& tree, const std::string& axis) {
+  int64_t out = 0;
+  for (const LoopRegion& phase : tree.phases)
+    visit_loops(phase, [&](const Loop& loop) { out += runs_over(loop, *find_axis(tree, axis)); });
+  return out;
 }
 
 }  // namespace braze

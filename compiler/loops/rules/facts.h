@@ -66,4 +66,7 @@ int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& ax
 /// symbolic one.
 int64_t planned_extent(const LoopTree& tree, size_t axis);
 
+/// The number of loops over the axis.
+int64_t count_loops(const LoopTree& tree, const std::string& axis);
+
 }  // namespace braze

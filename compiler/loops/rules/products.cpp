@@ -513,13 +513,6 @@ class Taker {
   std::optional<Refusal> refusal_;
 };
 
-int64_t count_loops(const LoopTree& tree, const std::string& axis) {
-  int64_t out = 0;
-  for (const LoopRegion& phase : tree.phases)
-    visit_loops(phase, [&](const Loop& loop) { out += runs_over(loop, *find_axis(tree, axis)); });
-  return out;
-}
-
 // Cuts what follows into slabs, and, if `tiling` says so, takes some rows of a slab at a time.
 void cut_stores(Scheduled& out, const std::string& store, const std::string& row,
                 const std::string& column, const Tiling& tiling,

@@ -2,6 +2,7 @@
 #include "compiler/loops/rules/reductions.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace braze {
@@ -36,27 +37,36 @@ std::optional<Walk> as_walk(const Loop& outermost) {
   }
 }
 
-// Whether a task outside the walk reads a value that each turn of the walk makes anew.
-bool is_read_elsewhere(const LoopTree& tree, const Walk& walk) {
-  std::set<size_t> made;
-  for (const LoopTask* task : walk.tasks)
-    if (task->makes_value() &&
-        std::ranges::any_of(tree.values[task->target].axes,
-                            [&](size_t axis) { return std::ranges::count(walk.axes, axis) > 0; }))
-      made.insert(task->target);
-  bool out = false;
-  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
-    if (std::ranges::count(walk.tasks, &task) > 0) return;
+// For each value: the tasks that read it.
+std::map<size_t, std::vector<const LoopTask*>> readers_of_values(const LoopRegion& region) {
+  std::map<size_t, std::vector<const LoopTask*>> out;
+  for_each_task(region, [&](const LoopTask& task, const auto&) {
     for (const LoopStep& s : task.body.steps)
-      out |= s.kind == LoopStep::Kind::Read && made.contains(s.source);
+      if (s.kind == LoopStep::Kind::Read) out[s.source].push_back(&task);
   });
   return out;
+}
+
+// Whether a task outside the walk reads a value that each turn of the walk makes anew.
+bool is_read_elsewhere(const LoopTree& tree, const Walk& walk,
+                       const std::map<size_t, std::vector<const LoopTask*>>& readers) {
+  return std::ranges::any_of(walk.tasks, [&](const LoopTask* task) {
+    const auto known = task->makes_value() ? readers.find(task->target) : readers.end();
+    return known != readers.end() &&
+           std::ranges::any_of(
+               tree.values[task->target].axes,
+               [&](size_t axis) { return std::ranges::count(walk.axes, axis) > 0; }) &&
+           std::ranges::any_of(known->second, [&](const LoopTask* reader) {
+             return std::ranges::count(walk.tasks, reader) == 0;
+           });
+  });
 }
 
 // Whether something reads an input after the store that overwrites its memory. Reads must stand
 // before that store or beside it.
 bool reads_what_is_overwritten(const LoopRegion& region) {
   std::set<size_t> written;
+  size_t noted = 0;  // the items whose stores are
   bool out = false;
   const auto note = [&](const LoopItem& item, const auto& each) {
     if (const auto* task = std::get_if<LoopTask>(&item)) return each(*task);
@@ -70,8 +80,8 @@ bool reads_what_is_overwritten(const LoopRegion& region) {
     // If stores stand side by side, all values are computed before the first store.
     const bool more = !as_loop(region[i]) && i + 1 < region.size() && !as_loop(region[i + 1]);
     if (more) continue;
-    for (size_t k = 0; k <= i; ++k)
-      note(region[k], [&](const LoopTask& task) {
+    for (; noted <= i; ++noted)
+      note(region[noted], [&](const LoopTask& task) {
         if (!task.makes_value()) written.insert(task.target);
       });
   }
@@ -92,6 +102,7 @@ std::optional<ReductionNest> reduction_nest(const LoopTree& tree) {
   }
   out.begins_with_walk = !region->empty() && as_loop(region->front());
   if (reads_what_is_overwritten(*region)) return std::nullopt;
+  const auto readers = readers_of_values(tree.phases[0]);
   for (const LoopItem& item : *region) {
     if (const auto* task = std::get_if<LoopTask>(&item)) {
       if (!is_served(*task)) return std::nullopt;
@@ -99,14 +110,15 @@ std::optional<ReductionNest> reduction_nest(const LoopTree& tree) {
       continue;
     }
     auto walk = as_walk(*as_loop(item));
-    if (!walk || is_read_elsewhere(tree, *walk)) return std::nullopt;
+    if (!walk || is_read_elsewhere(tree, *walk, readers)) return std::nullopt;
     out.walks.push_back(std::move(*walk));
   }
   // An axis that is innermost in one walk must be innermost in every walk that has it.
+  std::set<size_t> innermost;
+  for (const Walk& walk : out.walks) innermost.insert(walk.along());
   for (const Walk& walk : out.walks)
-    for (const Walk& other : out.walks)
-      for (const size_t axis : walk.axes)
-        if (axis == other.along() && axis != walk.along()) return std::nullopt;
+    for (const size_t axis : walk.axes)
+      if (axis != walk.along() && innermost.contains(axis)) return std::nullopt;
   return out;
 }
 
@@ -116,8 +128,9 @@ std::optional<ReductionNest> collapsed_reductions(Scheduled& out) {
   collapse_axes(out, nest->lines);
   nest = reduction_nest(out.tree);
   for (size_t w = 0; w < nest->walks.size(); ++w) {
+    const size_t steps = out.steps.size();
     collapse_axes(out, nest->walks[w].axes);
-    nest = reduction_nest(out.tree);
+    if (out.steps.size() > steps) nest = reduction_nest(out.tree);
   }
   return nest;
 }
@@ -169,12 +182,6 @@ WalkFacts facts_of(const LoopTree& tree, const ReductionNest& nest) {
   return out;
 }
 
-int64_t count_loops(const LoopTree& tree, const std::string& axis) {
-  int64_t out = 0;
-  while (find_loop(tree, {axis, out + 1})) ++out;
-  return out;
-}
-
 void cut_walks(Scheduled& out, const std::string& axis, int64_t turn) {
   const int64_t walks = count_loops(out.tree, axis);
   const bool covered = out.tree.axes[*find_axis(out.tree, axis)].extent.is_constant(turn);
@@ -211,9 +218,10 @@ void part_walks(Scheduled& out, std::string axis, int64_t turn) {
   if (planned_extent(out.tree, number) > kFewTurns * turn)
     for (int64_t n = 1; find_loop(out.tree, {axis, n}); ++n) {
       // A phase that looks for the first and last turn takes longer than what it leaves out.
-      Scheduled next = out;
-      if (next.try_take(LimitStep{{axis, n}}) && next.tree.phases.size() == out.tree.phases.size())
-        out = std::move(next);
+      const LimitStep step{{axis, n}};
+      if (legal(out.tree, step)) continue;
+      LoopTree limited = take(out.tree, step);
+      if (limited.phases.size() == out.tree.phases.size()) out.accept(step, std::move(limited));
     }
   const LoopAxis& own = out.tree.axes[number];
   if (own.extent.is_multiple_of(turn) || own.extent.range().max <= turn) return;
@@ -246,12 +254,12 @@ size_t count_rescales(const LoopTree& tree) {
 size_t merge_walks(Scheduled& out, std::string axis, bool means, bool rescales) {
   size_t merges = 0;
   for (int64_t n = 1; find_loop(out.tree, {axis, n + 1});) {
-    Scheduled merged = out;
-    const bool legal_here = merged.try_take(MergeStep{{axis, n}, {axis, n + 1}}) &&
-                            (means || count_shifts(merged.tree) == count_shifts(out.tree)) &&
-                            (rescales || count_rescales(merged.tree) == count_rescales(out.tree));
-    if (legal_here) {
-      out = std::move(merged);
+    const MergeStep step{{axis, n}, {axis, n + 1}};
+    std::optional<LoopTree> merged;  // many walks can be neighbours, and few of them are merged
+    if (!legal(out.tree, step)) merged = take(out.tree, step);
+    if (merged && (means || count_shifts(*merged) == count_shifts(out.tree)) &&
+        (rescales || count_rescales(*merged) == count_rescales(out.tree))) {
+      out.accept(step, *std::move(merged));
       ++merges;
     } else {
       ++n;

@@ -66,7 +66,5 @@ void chunk_by_phase(Scheduled& out, const std::string& axis, int64_t chunks);
 /// If turns of the walks may reach beyond the end of the axis, separates whole turns, which need no
 /// masks.
 void part_walks(Scheduled& out, std::string axis, int64_t turn);
-/// The number of loops over the axis.
-int64_t count_loops(const LoopTree& tree, const std::string& axis);
 
 }  // namespace braze

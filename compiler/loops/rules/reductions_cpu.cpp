@@ -122,10 +122,11 @@ void share_values(Scheduled& out, const ReductionNest& nest, const std::string& 
     return all;
   };
   std::vector<ShareStep> steps;
-  for (const std::string& axis : walked)
-    for (int64_t n = 1; find_loop(out.tree, {axis, n}); ++n)
-      if (const ShareStep step{{axis, n}, kWorthKeeping}; !legal(out.tree, step))
-        steps.push_back(step);
+  for (const std::string& axis : walked) {
+    const int64_t loops = count_loops(out.tree, axis);
+    for (int64_t n = 1; n <= loops; ++n) steps.push_back({{axis, n}, kWorthKeeping});
+  }
+  steps = legal_ones(out.tree, std::move(steps));
   if (steps.empty()) return;
   put_last(out, lane);  // the kept values need it, too
   for (const ShareStep& step : steps)

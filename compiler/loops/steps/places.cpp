@@ -168,23 +168,35 @@ void renumber_axes(LoopTree& tree, const std::function<size_t(size_t)>& number) 
   for (LoopRegion& phase : tree.phases) renumber(phase);
 }
 
-void change_exprs(LoopBody& body, const std::function<void(Expr&)>& change) {
-  for (LoopStep& s : body.steps) {
-    for (Expr& e : s.at) change(e);
-    for (RangeCondition& c : s.conditions)
-      for (Expr* e : {&c.value, &c.min, &c.limit}) change(*e);
+namespace {
+
+// Calls `visit` for every index expression of a body or task, which may be const.
+template <class Body, class Visit>
+void each_expr_of_body(Body& body, const Visit& visit) {
+  for (auto& s : body.steps) {
+    for (auto& e : s.at) visit(e);
+    for (auto& c : s.conditions) visit(c.value), visit(c.min), visit(c.limit);
   }
 }
+template <class Task, class Visit>
+void each_expr_of_task(Task& task, const Visit& visit) {
+  for (auto& e : task.at) visit(e);
+  each_expr_of_body(task.body, visit);
+  if (task.rescale) each_expr_of_body(*task.rescale, visit);
+}
+
+}  // namespace
+
+void change_exprs(LoopBody& body, const std::function<void(Expr&)>& change) {
+  each_expr_of_body(body, change);
+}
 void change_exprs(LoopTask& task, const std::function<void(Expr&)>& change) {
-  for (Expr& e : task.at) change(e);
-  change_exprs(task.body, change);
-  if (task.rescale) change_exprs(*task.rescale, change);
+  each_expr_of_task(task, change);
 }
 
 bool has_loaded_coordinates(const LoopBody& body) {
   bool out = false;
-  LoopBody copy = body;
-  change_exprs(copy, [&](Expr& e) {
+  each_expr_of_body(body, [&](const Expr& e) {
     for (const std::string& symbol : e.symbols()) out = out || loaded_step(symbol);
   });
   return out;
@@ -192,8 +204,7 @@ bool has_loaded_coordinates(const LoopBody& body) {
 
 std::set<size_t> axes_used(const LoopTree& tree, const LoopTask& task) {
   std::set<size_t> out;
-  LoopTask copy = task;
-  change_exprs(copy, [&](Expr& e) {
+  each_expr_of_task(task, [&](const Expr& e) {
     for (const std::string& symbol : e.symbols())
       if (const auto axis = find_axis(tree, symbol)) out.insert(*axis);
   });

@@ -1,6 +1,7 @@
 #include "compiler/loops/steps/share.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 
 #include "compiler/fusion/recompute.h"
@@ -12,7 +13,7 @@ namespace braze {
 
 namespace {
 
-// Numbers the expressions of all bodies. Equal expressions have one number.
+// Numbers the expressions of all bodies, each body once. Equal expressions have one number.
 class Expressions {
  public:
   struct Known {
@@ -48,46 +49,52 @@ class Expressions {
     for (const LoopStep& s : body.steps) out.push_back(number(s, out));
     return out;
   }
+  // Those of the body of a task of the tree.
+  const std::vector<uint32_t>& numbers(const LoopTask& task) {
+    const auto [known, added] = of_task_.try_emplace(&task);
+    if (added) known->second = numbers(task.body);
+    return known->second;
+  }
 
  private:
   uint32_t number(LoopStep s, const std::vector<uint32_t>& before) {
-    Known next;
-    const auto take_over = [&](uint32_t part) {
-      const Known& known = known_[part];
-      next.parts.push_back(part);
-      next.may = next.may && known.may;
-      next.axes.insert(known.axes.begin(), known.axes.end());
-      next.values.insert(known.values.begin(), known.values.end());
-      next.tensors.insert(known.tensors.begin(), known.tensors.end());
-    };
+    std::vector<uint32_t> parts;
+    std::set<size_t> axes;
     const auto note = [&](Expr& e) {
       std::unordered_map<std::string, Expr> symbols;
       for (const std::string& symbol : e.symbols()) {
-        if (const auto axis = find_axis(tree_, symbol)) next.axes.insert(*axis);
+        if (const auto axis = find_axis(tree_, symbol)) axes.insert(*axis);
         const auto step = loaded_step(symbol);
         if (!step) continue;
         symbols.insert_or_assign(symbol, loaded_symbol(before[*step]));
-        take_over(before[*step]);
+        parts.push_back(before[*step]);
       }
-      e = e.substitute(symbols);
+      if (!symbols.empty()) e = e.substitute(symbols);
     };
     for (uint32_t& argument : s.arguments) {
       argument = before[argument];
-      take_over(argument);
+      parts.push_back(argument);
     }
     for (Expr& e : s.at) note(e);
     for (RangeCondition& c : s.conditions)
       for (Expr* e : {&c.value, &c.min, &c.limit}) note(*e);
-    if (s.kind == LoopStep::Kind::Load) next.tensors.insert(s.source);
-    if (s.kind == LoopStep::Kind::Read) {
-      next.values.insert(s.source);
-      next.may = next.may && !s.before;
-    }
     const uint64_t hash = hash_of(s);
     const auto [first, last] = by_hash_.equal_range(hash);
     for (auto it = first; it != last; ++it)
       if (known_[it->second].step == s) return it->second;
-    next.step = std::move(s);
+    Known next{.step = std::move(s), .parts = std::move(parts), .axes = std::move(axes)};
+    for (const uint32_t part : next.parts) {
+      const Known& known = known_[part];
+      next.may = next.may && known.may;
+      next.axes.insert(known.axes.begin(), known.axes.end());
+      next.values.insert(known.values.begin(), known.values.end());
+      next.tensors.insert(known.tensors.begin(), known.tensors.end());
+    }
+    if (next.step.kind == LoopStep::Kind::Load) next.tensors.insert(next.step.source);
+    if (next.step.kind == LoopStep::Kind::Read) {
+      next.values.insert(next.step.source);
+      next.may = next.may && !next.step.before;
+    }
     known_.push_back(std::move(next));
     const auto added = static_cast<uint32_t>(known_.size() - 1);
     by_hash_.emplace(hash, added);
@@ -97,6 +104,7 @@ class Expressions {
   const LoopTree& tree_;
   std::vector<Known> known_;
   std::unordered_multimap<uint64_t, uint32_t> by_hash_;
+  std::unordered_map<const LoopTask*, std::vector<uint32_t>> of_task_;
 };
 
 const Loop* as_loop(const LoopItem& item) {
@@ -121,41 +129,62 @@ std::optional<uint32_t> find_shared(const LoopTree& tree, const ShareStep& step,
   const LoopRegion& region = region_of(tree, place);
   const Loop& loop = loop_at(tree, place);
   const std::set<size_t> walked = axes_walked(loop), made = values_made(loop.body);
-  std::set<uint32_t> here;
-  std::set<size_t> written;  // tensors
+  const auto meets = [](const std::set<size_t>& a, const std::set<size_t>& b) {
+    return std::ranges::any_of(a, [&](size_t n) { return b.contains(n); });
+  };
+  std::map<uint32_t, double> costs;  // of what the loop computes and may share
+  std::set<size_t> written;          // tensors
+  const auto note_written = [&](const Loop& walk) {
+    for_each_task(walk.body, [&](const LoopTask& task, const auto&) {
+      if (!task.makes_value()) written.insert(task.target);
+    });
+  };
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    for (const uint32_t number : expressions.numbers(task)) {
+      const Expressions::Known& known = expressions[number];
+      const bool may = known.may && known.step.kind == LoopStep::Kind::Apply &&
+                       std::ranges::includes(known.axes, walked) && !meets(known.values, made);
+      if (!may || costs.contains(number)) continue;
+      const double cost = expressions.cost(number);
+      if (cost >= static_cast<double>(step.least)) costs.emplace(number, cost);
+    }
+  });
+  if (costs.empty()) return std::nullopt;
+  note_written(loop);
   std::optional<uint32_t> best;
   double most = 0;
-  const auto may_be_shared = [&](uint32_t number) {
-    const Expressions::Known& known = expressions[number];
-    const auto meets = [](const std::set<size_t>& a, const std::set<size_t>& b) {
-      return std::ranges::any_of(a, [&](size_t n) { return b.contains(n); });
-    };
-    return known.may && known.step.kind == LoopStep::Kind::Apply &&
-           std::ranges::includes(known.axes, walked) && !meets(known.values, made) &&
-           !meets(known.tensors, written);
-  };
-  for (size_t i = place.items.back(); i < region.size(); ++i) {
+  for (size_t i = place.items.back() + 1; i < region.size(); ++i) {
     const Loop* other = as_loop(region[i]);
     if (!other) continue;
     for_each_task(other->body, [&](const LoopTask& task, const auto&) {
-      // Walks over other axes share nothing, and there may be many.
-      if (other != &loop && !std::ranges::includes(axes_used(tree, task), walked)) return;
-      for (const uint32_t number : expressions.numbers(task.body)) {
-        if (other == &loop) {
-          here.insert(number);
-        } else if (here.contains(number) && may_be_shared(number)) {
-          const double cost = expressions.cost(number);
-          if (cost < static_cast<double>(step.least) || cost <= most) continue;
-          best = number;
-          most = cost;
-        }
+      for (const uint32_t number : expressions.numbers(task)) {
+        const auto known = costs.find(number);
+        if (known == costs.end() || known->second <= most) continue;
+        if (meets(expressions[number].tensors, written)) continue;
+        best = number;
+        most = known->second;
       }
     });
-    for_each_task(other->body, [&](const LoopTask& task, const auto&) {
-      if (!task.makes_value()) written.insert(task.target);
-    });
+    note_written(*other);
   }
   return best;
+}
+
+std::optional<Refusal> refuse(const LoopTree& tree, const ShareStep& step,
+                              Expressions& expressions) {
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const Loop& loop = loop_at(tree, *place);
+  if (loop.bounds)
+    return Refusal{&codes::kBoundsDepend, fmt::format("`{}` has bounds", to_text(tree, loop)),
+                   "take this step before the loop has bounds"};
+  if (find_shared(tree, step, expressions)) return std::nullopt;
+  return Refusal{
+      &codes::kNothingAlike,
+      fmt::format("no loop after `{}` computes, at the same index, what it computes in {} "
+                  "operations and loads or more",
+                  to_text(tree, loop), step.least),
+      "leave the loops as they are"};
 }
 
 // A body whose result is one step of another body.
@@ -183,20 +212,15 @@ bool at_first_task(Loop& loop, const std::function<bool(const LoopTask&)>& wante
 }  // namespace
 
 std::optional<Refusal> legal(const LoopTree& tree, const ShareStep& step) {
-  const auto place = find_loop(tree, step.loop);
-  if (!place) return no_such("loop", step.loop.to_string());
-  const Loop& loop = loop_at(tree, *place);
-  if (loop.bounds)
-    return Refusal{&codes::kBoundsDepend, fmt::format("`{}` has bounds", to_text(tree, loop)),
-                   "take this step before the loop has bounds"};
   Expressions expressions(tree);
-  if (find_shared(tree, step, expressions)) return std::nullopt;
-  return Refusal{
-      &codes::kNothingAlike,
-      fmt::format("no loop after `{}` computes, at the same index, what it computes in {} "
-                  "operations and loads or more",
-                  to_text(tree, loop), step.least),
-      "leave the loops as they are"};
+  return refuse(tree, step, expressions);
+}
+
+std::vector<ShareStep> legal_ones(const LoopTree& tree, std::vector<ShareStep> steps) {
+  Expressions expressions(tree);
+  std::erase_if(steps,
+                [&](const ShareStep& step) { return refuse(tree, step, expressions).has_value(); });
+  return steps;
 }
 
 LoopTree take(const LoopTree& tree, const ShareStep& step) {

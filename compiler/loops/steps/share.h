@@ -18,5 +18,8 @@ struct ShareStep {
 };
 std::optional<Refusal> legal(const LoopTree& tree, const ShareStep& step);
 LoopTree take(const LoopTree& tree, const ShareStep& step);
+/// Those of the steps that are legal. A tree may have many loops, and its bodies are compared once
+/// for all of them.
+std::vector<ShareStep> legal_ones(const LoopTree& tree, std::vector<ShareStep> steps);
 
 }  // namespace braze
