@@ -375,7 +375,7 @@ void add_beside_products(const LoopTree& tree, Work& out) {
 double line_bytes(const LoopTree& tree, const LoopTask& task, const std::set<size_t>& tile,
                   const std::vector<const Loop*>& around, const Expr& offset, double element) {
   constexpr int64_t kLanes = 32;
-  constexpr double kLine = 128;
+  constexpr double kLine = 128, kAccess = 16;
   const Layout* layout = task.layout ? &*task.layout : nullptr;
   if (task.makes_value() && tree.values[task.target].layout)
     layout = &tree.values[task.target].layout->layout;
@@ -402,8 +402,13 @@ double line_bytes(const LoopTree& tree, const LoopTask& task, const std::set<siz
     }
     lines.insert(static_cast<int64_t>(std::floor(static_cast<double>(place) * element / kLine)));
   }
-  const double touched = kLine * static_cast<double>(lines.size()) / kLanes;
   // Neighbours in registers are loaded together.
+  double together = 1;
+  for (size_t d = 0; d < strides.size(); ++d)
+    if (strides[d] == 1 && !layout->axes[d].empty() &&
+        layout->axes[d].back().resource == Resource::Register)
+      together = std::min(static_cast<double>(layout->axes[d].back().extent), kAccess / element);
+  const double touched = kLine * static_cast<double>(lines.size()) / (kLanes * together);
   return touched <= kLine / 8 ? element : touched;
 }
 
@@ -690,8 +695,8 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
   double moving =
       (resident + work.cached_again) / cache + (beside - resident + work.read_again) / memory;
   if (gpu && !work.multiplies)
-    moving = std::max({moving, (work.loaded + work.written) / (cache * kCloser),
-                       work.lines / (target.flops_per_second * kLineBytesPerFlop)});
+    moving = std::max(moving, (work.loaded + work.written) / (cache * kCloser));
+  if (gpu) moving = std::max(moving, work.lines / (target.flops_per_second * kLineBytesPerFlop));
   const double operations = work.operations / elementwise_rate(target);
   double products = work.products / (target.flops_per_second * reached.contractions);
   if (work.multiplies)
