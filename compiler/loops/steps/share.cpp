@@ -1,7 +1,6 @@
 #include "compiler/loops/steps/share.h"
 
 #include <algorithm>
-#include <map>
 #include <unordered_map>
 
 #include "compiler/fusion/recompute.h"
@@ -21,6 +20,7 @@ class Expressions {
     std::vector<uint32_t> parts = {};
     bool may = true;  // whether it has the same value in another loop
     std::set<size_t> axes = {}, values = {}, tensors = {};  // on which it depends
+    double most = 0;  // its cost is at most this: what parts have in common counts more than once
   };
 
   explicit Expressions(const LoopTree& tree) : tree_(tree) {}
@@ -35,8 +35,7 @@ class Expressions {
     while (!open.empty()) {
       const Known& known = known_[open.back()];
       open.pop_back();
-      if (known.step.kind == LoopStep::Kind::Apply) out += operation_cost(known.step.op);
-      if (known.step.kind == LoopStep::Kind::Load) out += 1;
+      out += own_cost(known.step);
       for (const uint32_t part : known.parts)
         if (seen.insert(part).second) open.push_back(part);
     }
@@ -57,6 +56,11 @@ class Expressions {
   }
 
  private:
+  static double own_cost(const LoopStep& s) {
+    if (s.kind == LoopStep::Kind::Apply) return operation_cost(s.op);
+    return s.kind == LoopStep::Kind::Load ? 1 : 0;
+  }
+
   uint32_t number(LoopStep s, const std::vector<uint32_t>& before) {
     std::vector<uint32_t> parts;
     std::set<size_t> axes;
@@ -83,8 +87,10 @@ class Expressions {
     for (auto it = first; it != last; ++it)
       if (known_[it->second].step == s) return it->second;
     Known next{.step = std::move(s), .parts = std::move(parts), .axes = std::move(axes)};
+    next.most = own_cost(next.step);
     for (const uint32_t part : next.parts) {
       const Known& known = known_[part];
+      next.most += known.most;
       next.may = next.may && known.may;
       next.axes.insert(known.axes.begin(), known.axes.end());
       next.values.insert(known.values.begin(), known.values.end());
@@ -132,8 +138,9 @@ std::optional<uint32_t> find_shared(const LoopTree& tree, const ShareStep& step,
   const auto meets = [](const std::set<size_t>& a, const std::set<size_t>& b) {
     return std::ranges::any_of(a, [&](size_t n) { return b.contains(n); });
   };
-  std::map<uint32_t, double> costs;  // of what the loop computes and may share
-  std::set<size_t> written;          // tensors
+  const auto least = static_cast<double>(step.least);
+  std::set<uint32_t> here;   // what the loop computes and may share
+  std::set<size_t> written;  // tensors
   const auto note_written = [&](const Loop& walk) {
     for_each_task(walk.body, [&](const LoopTask& task, const auto&) {
       if (!task.makes_value()) written.insert(task.target);
@@ -144,12 +151,10 @@ std::optional<uint32_t> find_shared(const LoopTree& tree, const ShareStep& step,
       const Expressions::Known& known = expressions[number];
       const bool may = known.may && known.step.kind == LoopStep::Kind::Apply &&
                        std::ranges::includes(known.axes, walked) && !meets(known.values, made);
-      if (!may || costs.contains(number)) continue;
-      const double cost = expressions.cost(number);
-      if (cost >= static_cast<double>(step.least)) costs.emplace(number, cost);
+      if (may && known.most >= least) here.insert(number);
     }
   });
-  if (costs.empty()) return std::nullopt;
+  if (here.empty()) return std::nullopt;
   note_written(loop);
   std::optional<uint32_t> best;
   double most = 0;
@@ -158,11 +163,11 @@ std::optional<uint32_t> find_shared(const LoopTree& tree, const ShareStep& step,
     if (!other) continue;
     for_each_task(other->body, [&](const LoopTask& task, const auto&) {
       for (const uint32_t number : expressions.numbers(task)) {
-        const auto known = costs.find(number);
-        if (known == costs.end() || known->second <= most) continue;
-        if (meets(expressions[number].tensors, written)) continue;
+        if (!here.contains(number) || meets(expressions[number].tensors, written)) continue;
+        const double cost = expressions.cost(number);
+        if (cost < least || cost <= most) continue;
         best = number;
-        most = known->second;
+        most = cost;
       }
     });
     note_written(*other);
