@@ -1,5 +1,6 @@
 #include "compiler/passes/simplify.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -195,8 +196,13 @@ Replacement simplify(const Site& s, const ConstrainOp&) { return s.operands[0]; 
 Replacement simplify(const Site& s, const ConcatOp&) { return first_if(s, s.operands.size() == 1); }
 Replacement simplify(const Site& s, const ReverseOp& op) { return first_if(s, op.axes.empty()); }
 Replacement simplify(const Site& s, const ReduceOp& op) {
-  // Without axes only a change of dtype could remain, and there is none.
-  return first_if(s, op.axes.empty() && s.operand(0).type == s.node.type);
+  const Shape& shape = s.operand(0).type.shape;
+  const bool alone = std::ranges::all_of(op.axes, [&](int64_t axis) {
+    return shape[static_cast<size_t>(axis)].is_constant(1);
+  });
+  if (!alone || s.operand(0).type.dtype != s.node.type.dtype) return std::nullopt;
+  // A combination of one element.
+  return build::reshape(s.graph, s.operands[0], s.node.type.shape, s.node.location);
 }
 Replacement simplify(const Site& s, const ScanOp& op) {
   // A reduction of one element, or of none.
