@@ -44,8 +44,8 @@ class RandomFields {
     constexpr int64_t kNumbers[] = {1, 2, 3, 4, 6, 8, 16, 64};
     number = kNumbers[below(std::size(kNumbers))];
   }
-  void operator()(Machine& machine) { machine = static_cast<Machine>(1 + below(4)); }
-  void operator()(Combine& how) { how = static_cast<Combine>(1 + below(3)); }
+  void operator()(Machine& machine) { machine = static_cast<Machine>(1 + below(3)); }
+  void operator()(Combine& how) { how = static_cast<Combine>(1 + below(2)); }
   void operator()(Unit& unit) { unit = static_cast<Unit>(1 + below(3)); }
   void operator()(Storage& storage) { storage = static_cast<Storage>(below(4)); }
   void operator()(Layout& layout) {
