@@ -404,14 +404,14 @@ class Planner {
   // Plans copies for outputs that no kernel writes: an output that is an input or a constant, that
   // is returned twice, or that updates an input but not in place. An input that is returned is
   // copied before anything can overwrite it; a value that replaces an input is copied after
-  // everything else.
+  // everything else, from where it was saved if another value replaces it.
   void save_sources() {
     for (const auto& [node, to] : unplaced_) {
       if (graph_[node].type.shape.numel().range().max == 0) continue;
       const uint32_t from = slot_of(node);
       const bool source = !written_.contains(node.index);
       const bool updates = program_.outputs[program_.slots[to].index].updates.has_value();
-      if (!source) {
+      if (!source || (updates && !is_updated(program_.slots[from]))) {
         copies_.emplace_back(from, to);
       } else if (!updates) {
         add_copy(from, to);
@@ -422,6 +422,13 @@ class Planner {
         copies_.emplace_back(saved, to);
       }
     }
+  }
+
+  bool is_updated(const Slot& slot) const {
+    return slot.kind == Slot::Kind::Input &&
+           std::ranges::any_of(program_.outputs, [&](const ProgramOutput& output) {
+             return output.updates == slot.index;
+           });
   }
 
   void add_copy(uint32_t from, uint32_t to) {
