@@ -197,9 +197,8 @@ Replacement simplify(const Site& s, const ConcatOp&) { return first_if(s, s.oper
 Replacement simplify(const Site& s, const ReverseOp& op) { return first_if(s, op.axes.empty()); }
 Replacement simplify(const Site& s, const ReduceOp& op) {
   const Shape& shape = s.operand(0).type.shape;
-  const bool alone = std::ranges::all_of(op.axes, [&](int64_t axis) {
-    return shape[static_cast<size_t>(axis)].is_constant(1);
-  });
+  const bool alone = std::ranges::all_of(
+      op.axes, [&](int64_t axis) { return shape[static_cast<size_t>(axis)].is_constant(1); });
   if (!alone || s.operand(0).type.dtype != s.node.type.dtype) return std::nullopt;
   // A combination of one element.
   return build::reshape(s.graph, s.operands[0], s.node.type.shape, s.node.location);
