@@ -5,8 +5,8 @@
   figures.py --check    writes nothing; ends with status 1 and a difference if a table or plot is out of date
 
 A table stands between the lines `<!-- figures: KIND FILE -->` and `<!-- end of figures -->`, and this script owns what
-is between them. FILE is in bench/results. KIND is `readme` (one line for each workload), `all` (every peer that was
-measured), or `sweep` (a sentence, and the plot of FILE).
+is between them. FILE is in bench/results. KIND is `all` (every peer that was measured), or `sweep` (a line for each
+family, and the plot of FILE).
 
 The files have the form that bench/sweep/run.py writes. The ratio is always that of bench/sweep/report.py: the time of
 the fastest peer, eager mode and libraries included, over the time of Braze.
@@ -14,9 +14,7 @@ the fastest peer, eager mode and libraries included, over the time of Braze.
 import argparse
 import difflib
 import glob
-import html
 import json
-import math
 import os
 import re
 import sys
@@ -30,7 +28,7 @@ import sweep
 
 NAMES = {"torch": "PyTorch", "library": "library", "compile": "torch.compile", "tuned": "torch.compile, max-autotune",
          "flex": "FlexAttention", "jax": "JAX"}
-EQUAL = 0.995  # a ratio below this one is bold, and red in the plot
+EQUAL = 0.995  # a ratio below this one is bold
 MARKED = re.compile(r"(<!-- figures: (\w+) (\S+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
 
@@ -73,24 +71,6 @@ def remarks(notes):
     return "".join(f"\n[{i + 1}] {note}\n" for i, note in enumerate(notes))
 
 
-def readme_table(name, head, rows):
-    """A line a workload; the dtypes side by side. Rows that no peer has are left to the page of results."""
-    del name
-    rows = [row for row in rows if ratio_cell(row)]
-    notes = footnotes(rows)
-    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
-    lines = {}
-    for row in rows:
-        line = lines.setdefault(named(row, notes), [""] * (2 * len(dtypes)))
-        column = 2 * dtypes.index(row["dtype"])
-        line[column:column + 2] = [peer_cell(row, "braze"), ratio_cell(row)]
-    header = ["workload"] + [cell for dtype in dtypes for cell in (f"Braze, {dtype}", "fastest peer / Braze")]
-    below = sum(1 for row in rows if "**" in ratio_cell(row))
-    return (f"{head['machine']}, {head['date']}. In {below} of {len(rows)} measurements (bold) a peer is "
-            "faster than Braze by more than 0.5 %.\n\n"
-            + report.table(header, [[name, *cells] for name, cells in lines.items()]) + "\n" + remarks(notes))
-
-
 def full_table(name, head, rows):
     del name, head
     notes = footnotes(rows)
@@ -101,18 +81,20 @@ def full_table(name, head, rows):
     return report.table(header, lines) + "\n" + remarks(notes)
 
 
-def sweep_plot(name, head, rows):
-    count, mean, _ = report.summary(rows, sweep.PEERS)
-    ratios = [found for found in (report.ratio(row, sweep.PEERS) for row in rows) if found]
-    below, far = (sum(1 for found in ratios if found < least) for least in (EQUAL, report.LOW))
+def sweep_families(name, head, rows):
+    """A line a family, over compilers and over all peers, and the plot of all rows."""
+    families = dict.fromkeys(row["family"] for row in rows)
+    groups = [("all", rows)] + [(family, [row for row in rows if row["family"] == family]) for family in families]
+    lines = [[family, *report.summary(group, sweep.COMPILERS), *report.summary(group, sweep.PEERS)[1:]]
+             for family, group in groups]
+    low = f"below {report.LOW}"
+    header = ["family", "workloads", "mean over compilers", low, "mean over all", low]
     stem = f"bench/results/{name.removesuffix('.json')}"
-    what = name.removeprefix("sweep-").split("-")[0].replace("all", "all families")
-    return (f"[{what}]({stem}.md), {head['machine']}, {head['date']}: {count} workloads, and the geometric mean of their "
-            f"ratios is {mean}. In {below} of them a peer is faster by more than 0.5 %, and in {far} the ratio is below "
-            f"{report.LOW}.\n\n![The ratios of the sweep of {what}]({stem}.svg)\n")
+    return (f"[{head['machine']}, {head['date']}]({stem}.md):\n\n{report.table(header, lines)}\n\n"
+            f"![The ratio of every workload]({stem}.svg)\n")
 
 
-TABLES = {"readme": readme_table, "all": full_table, "sweep": sweep_plot}
+TABLES = {"all": full_table, "sweep": sweep_families}
 
 
 def with_figures(text):
@@ -123,50 +105,6 @@ def with_figures(text):
     return MARKED.sub(table, text)
 
 
-COLOURS = {True: "#4477aa", False: "#cc3311"}
-
-
-def plot(files):
-    """A panel a file, a bar a row: to the right Braze is faster. The scale is logarithmic."""
-    label, left, right, line, most = 330, 340, 860, 15, 6.0
-    parts, y = [], 36
-
-    def place(ratio):
-        return (left + right + math.log(min(max(ratio, 1 / most), most)) / math.log(most) * (right - left)) / 2
-
-    for name in files:
-        head, rows = read(name)
-        rows = sorted((row for row in rows if ratio_cell(row)), key=lambda row: report.ratio(row, sweep.PEERS))
-        parts.append(f'<text x="10" y="{y}" font-size="13" font-weight="bold">{html.escape(head["machine"])}, '
-                     f'{head["date"]}</text>')
-        top = y + 20
-        for mark in (0.2, 0.5, 1, 2, 5):
-            parts.append(f'<line x1="{place(mark):.1f}" x2="{place(mark):.1f}" y1="{top}" '
-                         f'y2="{top + line * len(rows)}" stroke="{"#000" if mark == 1 else "#ccc"}"/>'
-                         f'<text x="{place(mark):.1f}" y="{y + 16}" text-anchor="middle" fill="#555">{mark:g}</text>')
-        for i, row in enumerate(rows):
-            found, base = report.ratio(row, sweep.PEERS), top + line * i
-            x = sorted((place(1), place(found)))
-            text = f'{row["name"]}, {row["dtype"]}'
-            text = text if len(text) <= 52 else text[:51] + "…"
-            parts.append(f'<text x="{label}" y="{base + 11}" text-anchor="end">{html.escape(text)}</text>'
-                         f'<rect x="{x[0]:.1f}" y="{base + 2}" width="{max(x[1] - x[0], 1):.1f}" height="{line - 4}" '
-                         f'fill="{COLOURS[found >= EQUAL]}"><title>{html.escape(row["name"])}</title></rect>'
-                         f'<text x="{x[1] + 4 if found >= 1 else x[0] - 4:.1f}" y="{base + 11}" '
-                         f'text-anchor="{"start" if found >= 1 else "end"}" fill="#555">{found:.2f}</text>')
-        y = top + line * len(rows) + 34
-    height = y - 10
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="920" height="{height}" font-family="sans-serif" '
-            f'font-size="11">\n'
-            f'<rect width="920" height="{height}" fill="white"/>\n'
-            '<text x="10" y="14" fill="#555">Time of the fastest peer over the time of Braze: above 1 Braze is faster.'
-            '</text>\n' + "\n".join(parts) + "\n</svg>\n")
-
-
-# What the plot of README shows, in order.
-PLOTTED = ["gpu-h100-2026-11-21.json", "sweep-scans-h200-2026-11-23.json", "cpu-2026-11-21-first.json"]
-
-
 def made():
     """Every file that this script writes, with its text."""
     pages = [os.path.join(ROOT, "README.md"), *sorted(glob.glob(os.path.join(RESULTS, "*.md")))]
@@ -175,7 +113,6 @@ def made():
             text = file.read()
         if MARKED.search(text):
             yield page, with_figures(text)
-    yield os.path.join(RESULTS, "figures.svg"), plot(PLOTTED)
     for results in sorted(glob.glob(os.path.join(RESULTS, "sweep-*.json"))):
         yield results.removesuffix("json") + "svg", report.svg(*read(os.path.basename(results)))
 
