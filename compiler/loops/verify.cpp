@@ -398,6 +398,8 @@ class TreeChecker {
              fmt::format("%{} is read before it is made", value.name));
       expect(!s.before || &body != &task.body, "L11",
              fmt::format("only a ratio can read the value that %{} had before", value.name));
+      expect(!s.before || (made_[s.source] && made_[s.source]->has_state()), "L11",
+             fmt::format("%{} is no running value, so it had none before", value.name));
       reads_.push_back({&task, around_, s.source, &body != &task.body, where_, context_});
     }
   }

@@ -224,7 +224,7 @@ void CodeChecker::check_bounds(MemoryId id, const std::vector<Expr>& at) {
     const std::string text =
         fmt::format("coordinate {} of %{}, which has the extent {} there,", at[axis].to_string(),
                     memory.name, memory.shape[axis].to_string());
-    expect(!outside || branches_ > 0, rules_.bounds, text + "is outside");
+    expect(!outside || branches_ > 0, rules_.bounds, text + " is outside");
     if (outside || proves_in_bounds(place, memory.shape[axis], bounds_)) continue;
     Diagnostic note{&codes::kUnprovenAccess, statement_->location, to_text(code_, *statement_),
                     fmt::format("{}: {} cannot be proven to be inside", rules_.bounds, text)};
