@@ -27,12 +27,13 @@ std::vector<Digit> threads_along(int64_t stride, int64_t count) {
                  {Resource::Lane, lanes > 1 ? stride : 1, lanes}});
 }
 
-void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled) {
+void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled,
+                  std::optional<size_t> phase) {
   const LoopTree& tree = out.tree;
   std::vector<std::pair<MadeName, Layout>> bound;
   std::set<size_t> folded;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+  for (const LoopRegion& region : tree.phases)
+    for_each_task(region, [&](const LoopTask& task, const auto&) {
       folded.insert(task.over.begin(), task.over.end());
     });
   const auto layout_over = [&](const std::set<size_t>& axes,
@@ -47,21 +48,24 @@ void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled) {
     if (layout.axes.empty()) layout.axes.emplace_back();
     return layout;
   };
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-      std::set<size_t> axes = own_axes(tree, task);
-      axes.insert(task.over.begin(), task.over.end());
-      const bool value = task.makes_value();
-      // A store along a folded axis gets its layout from the terms.
-      const auto along = [&](size_t axis) {
-        const auto extent = extent_in(tree, around, axis).as_constant();
-        return folded.contains(axis) && extent.value_or(1) > 1;
-      };
-      if (!value && std::any_of(axes.begin(), axes.end(), along)) return;
-      bound.push_back(
-          {{value, value ? tree.values[task.target].name : tree.tensors[task.target].name},
-           layout_over(axes, around)});
-    });
+  for (size_t p = 0; p < tree.phases.size(); ++p) {
+    if (phase && *phase != p) continue;
+    for_each_task(
+        tree.phases[p], [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+          std::set<size_t> axes = own_axes(tree, task);
+          axes.insert(task.over.begin(), task.over.end());
+          const bool value = task.makes_value();
+          // A store along a folded axis gets its layout from the terms.
+          const auto along = [&](size_t axis) {
+            const auto extent = extent_in(tree, around, axis).as_constant();
+            return folded.contains(axis) && extent.value_or(1) > 1;
+          };
+          if (!value && std::any_of(axes.begin(), axes.end(), along)) return;
+          bound.push_back(
+              {{value, value ? tree.values[task.target].name : tree.tensors[task.target].name},
+               layout_over(axes, around)});
+        });
+  }
   for (auto& [made, layout] : bound) out.try_take(BindStep{made, std::move(layout)});
 }
 

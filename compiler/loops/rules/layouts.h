@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,9 @@ struct TiledAxis {
   int64_t tile = 1;
   std::vector<Digit> digits;
 };
-/// Binds every value and store: the layout of a tile has the digits of those axes in `tiled` that
-/// the tile has.
-void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled);
+/// Binds every value and store, or those of one phase: the layout of a tile has the digits of those
+/// axes in `tiled` that the tile has.
+void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled,
+                  std::optional<size_t> phase = std::nullopt);
 
 }  // namespace braze

@@ -18,11 +18,13 @@ namespace braze {
 namespace {
 
 constexpr int64_t kMatrixStages = 3, kAheadStages = 4, kLeastStages = 2;
-constexpr int64_t kMostChunkSums = 128;  // sums of a thread, if chunks are combined at once
-constexpr int64_t kAccessBytes = 16;     // bytes that a thread accesses at once
-constexpr int64_t kLeastCopied = 4;      // bytes of an asynchronous copy
+constexpr int64_t kAccessBytes = 16;  // bytes that a thread accesses at once
+constexpr int64_t kLeastCopied = 4;   // bytes of an asynchronous copy
 constexpr int64_t kDirectThreads = 256;
 constexpr int64_t kUnrolled = 4;
+// Of a thread, if a second phase adds the sums of chunks: sums that it makes, and chunks that it
+// adds.
+constexpr int64_t kAddedSums = 4, kAddedChunks = 16;
 
 // One factor along one of the two axes, rows or lanes.
 struct Factor {
@@ -297,8 +299,59 @@ void slice_factors(Scheduled& out, const Names& names, const std::vector<Factor>
   }
 }
 
+// The tile of a block in the second phase, which adds the sums of the chunks.
+struct AddingTile {
+  int64_t rows = 1, lanes = 1;
+  Layout layout;  // of the chunks, the rows and the lanes
+};
+
+// The second phase only moves bytes. Its tiles are so small that all multiprocessors have blocks,
+// and each thread loads few sums, of which neighbours in memory come together. Tiles with the same
+// extents have the same layout, so the tiles must not look like those of the first phase.
+AddingTile choose_adding(const Tiling& tiling, const ProductSize& size, const Target& target) {
+  const int64_t adders =
+      std::max<int64_t>(std::min(tiling.chunks / kAddedChunks, tiling.threads() / kWarpThreads), 1);
+  const int64_t threads = tiling.threads() / adders;
+  const int64_t sides[] = {tiling.rows, tiling.lanes, tiling.slice, tiling.depth, tiling.vector};
+  AddingTile out;
+  for (int64_t each = kAddedSums; each >= 1; each /= 2) {
+    out.lanes = std::min(std::max<int64_t>(ceil_power_of_two(size.lanes), 2), threads * each);
+    while (out.lanes > 1 && std::ranges::count(sides, out.lanes) > 0) out.lanes /= 2;
+    out.rows = threads * each / out.lanes;
+    const int64_t vector = std::min(each, out.lanes);
+    const int64_t along = std::min(threads, out.lanes / vector);
+    out.layout =
+        spread({tiling.chunks, out.rows, out.lanes}, {adders, threads / along, along}, vector);
+    if (size.batches * size.rows * size.lanes >= target.cores * out.rows * out.lanes) break;
+  }
+  return out;
+}
+
+// Cuts the depth into chunks, the sums of which a second phase adds. Returns the layout of that
+// phase, or nothing if the depth cannot be cut.
+std::vector<TiledAxis> chunk_depth(Scheduled& out, const Names& names, const Tiling& tiling,
+                                   const ProductSize& size, const Target& target) {
+  Scheduled cut = out;
+  if (!cut.try_take(ChunkStep{{names.inner}, tiling.chunks, Combine::Phase, /*apart=*/true}))
+    return {};
+  const std::string chunk = cut.tree.axes.back().name;
+  const AddingTile tile = choose_adding(tiling, size, target);
+  const auto make_tile = [&](const std::string& axis, int64_t extent) {
+    if (extent == 1) return true;
+    const int64_t number = count_loops(cut.tree, axis);  // the last one is that of the second phase
+    return cut.try_take(SplitStep{{axis, number}, extent, /*padded=*/true}) &&
+           cut.try_take(WholeStep{{axis, number + 1}});
+  };
+  if (!make_tile(names.rows, tile.rows) || !make_tile(names.lanes, tile.lanes)) return {};
+  out = std::move(cut);
+  out.take(LastStep{names.lanes});
+  return {{chunk, tiling.chunks, tile.layout.axes[0]},
+          {names.rows, tile.rows, tile.layout.axes[1]},
+          {names.lanes, tile.lanes, tile.layout.axes[2]}};
+}
+
 void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
-                const std::vector<Factor>& factors, const Target& target) {
+                const std::vector<Factor>& factors, const ProductSize& size, const Target& target) {
   Names names;
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   names.rows = name(sums.rows);
@@ -315,17 +368,26 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   if (sums.rows > sums.lanes) out.take(LastStep{names.lanes});
   std::vector<LoopName> grid;
   for (const std::string& axis : names.batch) grid.push_back({axis});
+  const auto deal = [&] {
+    for (size_t i = 1; i < grid.size(); ++i) out.take(TupleStep{grid[0], grid[i]});
+    if (!grid.empty()) out.take(OnStep{grid[0], Machine::Grid});
+  };
+  // If all loops are dealt before they are cut, a second phase can cut them in another way.
+  const bool chunked = tiling.chunks > 1;
+  if (chunked) {
+    grid.insert(grid.end(), {{names.rows}, {names.lanes}});
+    deal();
+  }
   const auto cut = [&](const std::string& axis, int64_t tile) {
     const Expr extent = axis_of(out, axis).extent;
-    const bool covered = extent.is_constant(tile);
+    const bool covered = extent.is_constant(tile) && !chunked;
     if (tile > 1 && !covered) out.take(SplitStep{{axis}, tile, /*padded=*/true});
     if (tile > 1) out.take(WholeStep{{axis, covered ? 1 : 2}});
-    if (!covered || tile == 1) grid.push_back({axis});
+    if ((!covered || tile == 1) && !chunked) grid.push_back({axis});
   };
   cut(names.rows, tiling.rows);
   cut(names.lanes, tiling.lanes);
-  for (size_t i = 1; i < grid.size(); ++i) out.take(TupleStep{grid[0], grid[i]});
-  if (!grid.empty()) out.take(OnStep{grid[0], Machine::Grid});
+  if (!chunked) deal();
 
   // The layout of the sums: threads along the two axes, and neighbours in one thread.
   const std::vector<int64_t> extents{tiling.rows, tiling.lanes},
@@ -356,22 +418,14 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
     out.take(WholeStep{{names.inner, 3}});
   }
   if (is_dot) out.take(UnitStep{sum, tiling.depth > 0 ? Unit::Mma : Unit::Fma});
-  if (tiling.chunks > 1 && out.try_take(ChunkStep{{names.inner}, tiling.chunks, Combine::Phase})) {
-    const std::string chunk = out.tree.axes.back().name;
-    out.take(LastStep{names.lanes});
-    const int64_t each = tiling.rows * tiling.lanes / tiling.threads();
-    if (each * tiling.chunks <= kMostChunkSums) {
-      tiled.push_back({chunk, tiling.chunks, digits({{Resource::Register, each, tiling.chunks}})});
-    } else {
-      out.take(SlabsStep{{true, sum}, chunk, 1});
-      out.take(UnrollStep{{chunk, 2}, kUnrolled});
-    }
-  }
+  std::vector<TiledAxis> added;
+  if (tiling.chunks > 1) added = chunk_depth(out, names, tiling, size, target);
   slice_factors(out, names, factors, tiling);
   out.take(UnrollStep{{names.inner, 2}, tiling.slice / together});
   out.take(RingStep{{names.inner}, tiling.stages});
   if (tiling.lean) out.take(RegistersStep{target.shared_block_registers});
-  bind_layouts(out, tiled);
+  bind_layouts(out, tiled, 0);
+  if (!added.empty()) bind_layouts(out, added, 1);
 }
 
 }  // namespace
@@ -403,7 +457,7 @@ std::optional<Refusal> tile_products_for_gpu(Scheduled& out, const Target& targe
     factors = all_factors(tree, sums);
   }
   const auto sliced = choose_slices(tree, sums, factors, size, target);
-  take_steps(out, sums, sliced ? *sliced : choose_direct(size, target), factors, target);
+  take_steps(out, sums, sliced ? *sliced : choose_direct(size, target), factors, size, target);
   mark_streaming(out, target);
   return std::nullopt;
 }

@@ -13,7 +13,7 @@ namespace braze {
 
 namespace {
 
-constexpr int64_t kMostChunks = 32;
+constexpr int64_t kMostChunks = 128;
 constexpr SlicedTile kMatrixTiles[] = {{128, 128, 16, 8, 16, 2.4},
                                        {128, 64, 16, 8, 16, 1.8},
                                        {64, 64, 16, 8, 16, 1.5},

@@ -18,6 +18,11 @@ std::optional<Refusal> several_levels(const LoopTree& tree, const Loop& loop) {
                  "split its axes before they become one loop"};
 }
 
+// The level of a loop that runs over an axis.
+auto& level_over(auto& loop, size_t axis) {
+  return *std::ranges::find(loop.levels, axis, &LoopLevel::axis);
+}
+
 // Refuses a parallel loop whose turns have partial states that are combined.
 std::optional<Refusal> combines(const LoopTree& tree, const Loop& loop) {
   std::optional<Refusal> out;
@@ -40,10 +45,11 @@ std::optional<Refusal> legal(const LoopTree& tree, const SplitStep& step) {
   const auto place = find_loop(tree, step.loop);
   if (!place) return no_such("loop", step.loop.to_string());
   const Loop& loop = loop_at(tree, *place);
-  if (auto refusal = several_levels(tree, loop)) return refusal;
+  if (!loop.parallel)
+    if (auto refusal = several_levels(tree, loop)) return refusal;
   if (auto refusal = marked(tree, loop)) return refusal;
   if (auto refusal = combines(tree, loop)) return refusal;
-  const auto [axis, turn] = loop.levels[0];
+  const auto [axis, turn] = level_over(loop, *find_axis(tree, step.loop.axis));
   if (step.turn <= turn || step.turn % turn != 0)
     return Refusal{&codes::kNotConstant,
                    fmt::format("{} is not a larger multiple of {}, which `{}` takes in a turn",
@@ -71,15 +77,17 @@ std::optional<Refusal> legal(const LoopTree& tree, const SplitStep& step) {
 LoopTree take(LoopTree tree, const SplitStep& step) {
   const ItemPlace place = find_loop(tree, step.loop).value();
   Loop& outer = loop_at(tree, place);
-  const Expr all = extent_in(tree, loops_around(tree, place), outer.levels[0].axis);
-  if (step.padded ? all.is_constant(step.turn) : is_one_turn(all, step.turn)) return tree;
+  LoopLevel& level = level_over(outer, *find_axis(tree, step.loop.axis));
+  const Expr all = extent_in(tree, loops_around(tree, place), level.axis);
+  const bool is_one = step.padded ? all.is_constant(step.turn) : is_one_turn(all, step.turn);
+  if (is_one && outer.on == Machine::None) return tree;
   Loop inner;
   inner.parallel = outer.parallel;
-  inner.levels = outer.levels;
+  inner.levels = {level};
   inner.down = outer.down;
   inner.location = outer.location;
   inner.body = std::move(outer.body);
-  outer.levels[0].turn = step.turn;
+  level.turn = step.turn;
   outer.body.clear();
   outer.body.emplace_back(std::move(inner));
   return tree;

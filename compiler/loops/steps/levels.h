@@ -8,7 +8,8 @@ namespace braze {
 
 /// `split j 128`: the loop becomes two loops, one with turns of 128 and inside it one with turns of
 /// the old size. With `padded`, this is also done if the axis is shorter, so that tiles have this
-/// size.
+/// size. Of a parallel loop over several axes, only the named one is split. A loop of one turn is
+/// left out, unless it is dealt to the machine.
 struct SplitStep {
   static constexpr std::string_view kName = "split";
   LoopName loop;
