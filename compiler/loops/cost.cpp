@@ -479,6 +479,8 @@ class Traffic {
       if (const Loop* loop = around[i]; !loop->parallel && !is_one_turn(*loop)) {
         walk = loop;
         seeks |= loop->seek;
+        // With a ring, several turns wait for their data at the same time.
+        if (loop->ring > 2) turns /= static_cast<double>(loop->ring - 1);
         for (const auto& [axis, turn] : loop->levels)
           turns *= std::max(
               mean_length(tree_, {around.begin(), around.begin() + static_cast<std::ptrdiff_t>(i)},
@@ -654,6 +656,9 @@ constexpr double kLineBytesPerFlop = 0.8;
 constexpr double kElementsToFill = 2400;
 // A multiprocessor whose dots need data can draw this multiple of its share of the memory's rate.
 constexpr double kDrawn = 2;
+// The blocks of products on the matrix units of warps load, multiply and store one after the other,
+// so they reach this share of the memory's rate.
+constexpr double kWarpDotsMoving = 0.6;
 // A turn of a loop that loads what it needs takes at least so long. A multiprocessor runs about so
 // many blocks at once.
 constexpr double kTurnSeconds = 0.8e-6, kResidentBlocks = 12;
@@ -697,6 +702,7 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
   if (gpu && !work.multiplies)
     moving = std::max(moving, (work.loaded + work.written) / (cache * kCloser));
   if (gpu) moving = std::max(moving, work.lines / (target.flops_per_second * kLineBytesPerFlop));
+  if (gpu && work.multiplies && !work.asynchronous) moving /= kWarpDotsMoving;
   const double operations = work.operations / elementwise_rate(target);
   double products = work.products / (target.flops_per_second * reached.contractions);
   if (work.multiplies)

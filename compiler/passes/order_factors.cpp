@@ -74,10 +74,42 @@ std::optional<int64_t> innermost(const Shape& shape) {
   return std::nullopt;
 }
 
+bool are_last(const Axes& axes, size_t rank) {
+  auto expected = static_cast<int64_t>(rank - axes.size());
+  return std::ranges::all_of(axes, [&](int64_t axis) { return axis == expected++; });
+}
+
+// A transpose of a transpose is one transpose, or none: a pair of them would say that the value
+// between is in memory.
+NodeId transposed(Graph& graph, NodeId x, Axes order, const SourceLocation& where) {
+  if (const auto* inner = graph[x].as<TransposeOp>()) {
+    for (int64_t& axis : order) axis = inner->permutation[static_cast<size_t>(axis)];
+    x = graph[x].operands[0];
+  }
+  const bool same = std::ranges::is_sorted(order);
+  return same ? x : build::transpose(graph, x, std::move(order), where);
+}
+
+// The factor with its summed axes innermost; both lists of axes get the new numbers.
+NodeId with_axes_last(Graph& graph, NodeId x, Axes& batch, Axes& contract,
+                      const SourceLocation& where) {
+  const size_t rank = graph[x].type.shape.rank();
+  if (are_last(contract, rank)) return x;
+  Axes order;
+  for (int64_t axis = 0; axis < static_cast<int64_t>(rank); ++axis)
+    if (std::ranges::count(contract, axis) == 0) order.push_back(axis);
+  for (int64_t& axis : batch) axis = std::ranges::find(order, axis) - order.begin();
+  const auto first = static_cast<int64_t>(order.size());
+  order.insert(order.end(), contract.begin(), contract.end());
+  std::iota(contract.begin(), contract.end(), first);
+  return transposed(graph, x, std::move(order), where);
+}
+
 // How the factors of a product lie, and in which order their axes are summed.
 struct Choice {
   std::array<Axes, 2> orders = {};  // of each source; empty: as it is
   std::optional<size_t> last;       // the pair of axes that is summed innermost; none: as it is
+  bool packed = false;              // whether each factor is copied with all summed axes innermost
 };
 
 // The orders to which values are copied.
@@ -121,6 +153,9 @@ class Product {
     }
     return out;
   }
+
+  // Both factors with all summed axes innermost, as asynchronous units read tf32.
+  Choice packed() const { return {.packed = true}; }
 
   // Whether the choice takes copies that are there already, of all sources that have any.
   bool takes_again(const Choice& choice, const Copies& copies) const {
@@ -173,8 +208,11 @@ class Product {
   std::vector<std::string> copies(const Choice& choice, const GraphPrinter& printer) const {
     std::vector<std::string> out;
     for (const size_t side : {0, 1}) {
-      if (choice.orders[side].empty()) continue;
       NodeId source = step_.node.operands[side];
+      if (choice.packed && !are_last(side == 0 ? dot_.contract_left : dot_.contract_right,
+                                     graph()[step_.operands[side]].type.shape.rank()))
+        out.push_back(printer.value(source) + " with its summed axes last");
+      if (choice.orders[side].empty()) continue;
       while (is_movement(step_.source[source])) source = step_.source[source].operands[0];
       out.push_back(fmt::format(
           "{} as [{}]", printer.value(source),
@@ -208,6 +246,10 @@ class Product {
       }
     }
     DotOp dot = dot_;
+    if (choice.packed) {
+      values[0] = with_axes_last(to, values[0], dot.batch_left, dot.contract_left, where);
+      values[1] = with_axes_last(to, values[1], dot.batch_right, dot.contract_right, where);
+    }
     if (choice.last)
       for (Axes* list : {&dot.contract_left, &dot.contract_right}) {
         const auto pair = list->begin() + static_cast<std::ptrdiff_t>(*choice.last);
@@ -289,28 +331,27 @@ class Product {
 struct Kernels {
   size_t count = 0;
   double seconds = 0;
-  bool by_copies = false;  // whether matrix units get both factors of the product by copies
-
-  // Whether matrix units read the factors as they are in memory before.
-  bool are_direct() const { return by_copies && count == 1; }
+  bool by_copies = false;     // whether matrix units get both factors of the product by copies
+  bool asynchronous = false;  // whether these are the asynchronous ones
 };
 
-// Whether the matrix units get both factors of all products by copies.
-bool reads_by_copies(const LoopTree& tree) {
+// Notes how the units get the factors of all products.
+void note_units(const LoopTree& tree, Kernels& out) {
   std::set<size_t> staged;
-  bool out = true;
+  out.by_copies = out.asynchronous = true;
   for (const LoopRegion& phase : tree.phases) {
     for_each_task(phase, [&](const LoopTask& task, const auto&) {
       if (task.kind == LoopTask::Kind::Stage) staged.insert(task.target);
       if (task.kind != LoopTask::Kind::Dot) return;
-      out = out && (task.unit == Unit::Wgmma || task.unit == Unit::Mma);
+      out.asynchronous = out.asynchronous && task.unit == Unit::Wgmma;
+      out.by_copies = out.by_copies && (task.unit == Unit::Wgmma || task.unit == Unit::Mma);
       for (const uint32_t result : task.body.results) {
         const LoopStep& factor = task.body.steps[result];
-        out = out && factor.kind == LoopStep::Kind::Read && staged.contains(factor.source);
+        out.by_copies =
+            out.by_copies && factor.kind == LoopStep::Kind::Read && staged.contains(factor.source);
       }
     });
   }
-  return out;
 }
 
 Kernels kernels_of(const Graph& product, const Target& target, Precision precision) {
@@ -324,8 +365,7 @@ Kernels kernels_of(const Graph& product, const Target& target, Precision precisi
     if (std::ranges::none_of(fusion.nodes, [&](NodeId n) { return graph[n].as<DotOp>(); }))
       continue;
     const auto made = schedule(first_tree({forms, fusion, target, "product"}), target);
-    const auto* scheduled = std::get_if<Scheduled>(&made);
-    out.by_copies = scheduled && reads_by_copies(scheduled->tree);
+    if (const auto* scheduled = std::get_if<Scheduled>(&made)) note_units(scheduled->tree, out);
   }
   return out;
 }
@@ -334,8 +374,7 @@ Kernels kernels_of(const Graph& product, const Target& target, Precision precisi
 bool may_use_matrix_units(const Graph& graph, const Node& node, const DotOp& dot) {
   const TensorType& left = graph[node.operands[0]].type;
   const TensorType& right = graph[node.operands[1]].type;
-  if (left.dtype != right.dtype || !left.shape.is_static() || !right.shape.is_static())
-    return false;
+  if (left.dtype != right.dtype) return false;
   // Without rows or columns there is nothing to use twice, and memory decides.
   const auto extent = [](const TensorType& type, const Axes& axes) {
     double out = 1;
@@ -384,32 +423,43 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
     const Product product(step, *dot);
     if (!product.is_linear()) return step.keep();
     const Kernels as_it_is = priced(product.alone());
-    if (as_it_is.are_direct()) return step.keep();
+    // The asynchronous units read tf32 only along the summed axes, those of warps along any.
+    const bool is_packed_for =
+        target.asynchronous_dots && !is_half(step.source[step.node.operands[0]].type.dtype);
+    if (as_it_is.by_copies && as_it_is.count == 1 && (as_it_is.asynchronous || !is_packed_for))
+      return step.keep();
     FactorOrders verdict{.product = printer.value(step.id), .as_it_is = as_it_is.seconds};
-    // Factors that are packed for the units already are left as they are in case of doubt.
+    // Factors that units read by copies already are left as they are in case of doubt.
     const double most = (as_it_is.by_copies ? kClearly : 1) * as_it_is.seconds;
-    std::optional<Choice> best;
+    std::optional<std::pair<Choice, Kernels>> best;
     // A copy that is there already is taken again. Otherwise a summed axis is innermost, unless an
     // axis of the result is clearly better.
     enum { Again, Summed, Any };
     for (const int kind : {Again, Summed, Any}) {
       if (kind != Any && best) continue;
-      for (const Choice& choice : product.choices(/*along_results=*/kind != Summed)) {
+      for (Choice& choice : product.choices(/*along_results=*/kind != Summed)) {
         if (kind == Again && !product.takes_again(choice, made)) continue;
         const Kernels kernels = priced(product.made(choice));
-        const double least = kind == Any ? kClearly * verdict.in_order : verdict.in_order;
-        if (!kernels.by_copies || (best && kernels.seconds >= least)) continue;
-        best = choice;
-        verdict.in_order = kernels.seconds;
+        const double share = kind == Any ? kClearly : 1;
+        if (!kernels.by_copies || (best && kernels.seconds >= share * best->second.seconds))
+          continue;
+        best.emplace(std::move(choice), kernels);
       }
-      if (kind == Again && best && verdict.in_order < most) break;
+      if (kind == Again && best && best->second.seconds < most) break;
     }
-    verdict.changed = best && verdict.in_order < most;
-    if (verdict.changed) verdict.copies = product.copies(*best, printer);
-    const bool changed = verdict.changed;
-    if (changed) product.note(*best, made);
+    if (is_packed_for) {
+      const Kernels kernels = priced(product.made(product.packed()));
+      if (kernels.by_copies && (!best || kernels.seconds < best->second.seconds))
+        best.emplace(product.packed(), kernels);
+    }
+    if (best) verdict.in_order = best->second.seconds;
+    const bool changed = verdict.changed = best && best->second.seconds < most;
+    if (changed) {
+      verdict.copies = product.copies(best->first, printer);
+      product.note(best->first, made);
+    }
     out.verdicts.push_back(std::move(verdict));
-    return changed ? product.take(*best) : step.keep();
+    return changed ? product.take(best->first) : step.keep();
   });
   return out;
 }

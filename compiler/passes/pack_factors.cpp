@@ -30,31 +30,6 @@ double uses(const Shape& other, const std::vector<int64_t>& batch,
   return out;
 }
 
-// A transpose of a transpose is one transpose, or none: a pair of them would say that the value
-// between is in memory.
-NodeId transposed(Graph& graph, NodeId x, std::vector<int64_t> order, const SourceLocation& where) {
-  if (const auto* inner = graph[x].as<TransposeOp>()) {
-    for (int64_t& axis : order) axis = inner->permutation[static_cast<size_t>(axis)];
-    x = graph[x].operands[0];
-  }
-  const bool same = std::ranges::is_sorted(order);
-  return same ? x : build::transpose(graph, x, std::move(order), where);
-}
-
-// The operand with the axes of `contract` moved to the end; both lists get the new numbers.
-NodeId with_axes_last(Graph& graph, NodeId x, std::vector<int64_t>& batch,
-                      std::vector<int64_t>& contract, const SourceLocation& where) {
-  const auto rank = static_cast<int64_t>(graph[x].type.shape.rank());
-  std::vector<int64_t> order;
-  for (int64_t axis = 0; axis < rank; ++axis)
-    if (!contains(contract, axis)) order.push_back(axis);
-  for (int64_t& axis : batch) axis = std::find(order.begin(), order.end(), axis) - order.begin();
-  const auto first = static_cast<int64_t>(order.size());
-  order.insert(order.end(), contract.begin(), contract.end());
-  std::iota(contract.begin(), contract.end(), first);
-  return transposed(graph, x, std::move(order), where);
-}
-
 bool are_last(const std::vector<int64_t>& axes, size_t rank) {
   auto expected = static_cast<int64_t>(rank - axes.size());
   return std::all_of(axes.begin(), axes.end(), [&](int64_t axis) { return axis == expected++; });
@@ -242,26 +217,10 @@ std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot)
 
 Graph pack_factors(const Graph& graph) {
   return rewrite(graph, [](const Rewriting& step) {
-    const auto* found = step.node.as<DotOp>();
-    if (found)
+    if (const auto* dot = step.node.as<DotOp>())
       for (const auto& pack : {with_whole_rows, with_aligned_rows})
-        if (const auto packed = pack(step, *found)) return *packed;
-    if (!found || !found->tf32 || step.node.type.dtype != DType::F32) return step.keep();
-    Graph& result = step.result;
-    DotOp dot = *found;
-    NodeId x = step.operands[0], y = step.operands[1];
-    const Shape left = result[x].type.shape, right = result[y].type.shape;
-    const auto is_ordered = [&](NodeId factor) {
-      return reordered_source(result, factor).has_value();
-    };
-    if (!are_last(dot.contract_left, left.rank()) && !is_ordered(x) &&
-        uses(right, dot.batch_right, dot.contract_right) >= kLeastUses)
-      x = with_axes_last(result, x, dot.batch_left, dot.contract_left, step.node.location);
-    if (!are_last(dot.contract_right, right.rank()) && !is_ordered(y) &&
-        uses(left, found->batch_left, found->contract_left) >= kLeastUses)
-      y = with_axes_last(result, y, dot.batch_right, dot.contract_right, step.node.location);
-    if (x == step.operands[0] && y == step.operands[1]) return step.keep();
-    return build::dot(result, x, y, dot, step.node.type.dtype, step.node.location);
+        if (const auto packed = pack(step, *dot)) return *packed;
+    return step.keep();
   });
 }
 
