@@ -12,6 +12,7 @@
 #include "compiler/fusion/partition.h"
 #include "compiler/loops/tile_loops.h"
 #include "compiler/passes/pack_factors.h"
+#include "compiler/passes/split_dots.h"
 #include "ir/graph/build.h"
 #include "ir/graph/reordered.h"
 #include "ir/graph/rewrite.h"
@@ -110,6 +111,7 @@ struct Choice {
   std::array<Axes, 2> orders = {};  // of each source; empty: as it is
   std::optional<size_t> last;       // the pair of axes that is summed innermost; none: as it is
   bool packed = false;              // whether each factor is copied with all summed axes innermost
+  bool in_parts = false;            // whether partial products are added (split_dots.h)
 };
 
 // The orders to which values are copied.
@@ -117,7 +119,8 @@ using Copies = std::map<NodeId, std::set<Axes>>;
 
 class Product {
  public:
-  Product(const Rewriting& step, const DotOp& dot) : step_(step), dot_(dot) {
+  Product(const Rewriting& step, const DotOp& dot, const Target& target)
+      : step_(step), dot_(dot), target_(target) {
     for (const size_t side : {0, 1}) {
       Factor& factor = factors_[side];
       factor.source = step.operands[side];
@@ -173,6 +176,13 @@ class Product {
       if (!choice.orders[side].empty()) copies[factors_[side].source].insert(choice.orders[side]);
   }
 
+  // Whether the product, with this choice, can be the sum of partial products.
+  bool divides(Choice choice) const {
+    choice.in_parts = true;
+    const Graph parts = made(choice);
+    return !parts[parts.outputs()[0].node].as<DotOp>();
+  }
+
   // A graph that computes nothing else, whose inputs are the sources.
   Graph made(const Choice& choice) const {
     Graph out("product");
@@ -204,7 +214,7 @@ class Product {
                [](NodeId node) { return node; });
   }
 
-  // The sources that are copied, and to which orders.
+  // What is done before the product: the sources that are copied, and to which orders.
   std::vector<std::string> copies(const Choice& choice, const GraphPrinter& printer) const {
     std::vector<std::string> out;
     for (const size_t side : {0, 1}) {
@@ -255,6 +265,9 @@ class Product {
         const auto pair = list->begin() + static_cast<std::ptrdiff_t>(*choice.last);
         std::rotate(pair, pair + 1, list->end());
       }
+    if (choice.in_parts)
+      if (const auto sum = braze::in_parts(to, {values[0], values[1]}, dot, step_.node, target_))
+        return *sum;
     return build::dot(to, values[0], values[1], dot, step_.node.type.dtype, where);
   }
 
@@ -322,6 +335,7 @@ class Product {
 
   const Rewriting& step_;
   const DotOp& dot_;
+  const Target& target_;
   std::array<Factor, 2> factors_;
   Graph alone_;
   bool is_linear_ = true;
@@ -402,9 +416,12 @@ std::string FactorOrders::to_string() const {
   std::string out = fmt::format("{}: {:.3g} us as it is, ", product, as_it_is * kMicro);
   if (in_order == 0) return out + "and there is no better order";
   out += fmt::format("{:.3g} us ", in_order * kMicro);
-  if (!changed) return out + "with factors in another order, which are not made";
-  if (copies.empty()) return out + "with its axes summed in another order";
-  return out + "with copies of " + join(copies, " and ", std::identity());
+  if (!changed) return out + "in another form, which is not taken";
+  if (!copies.empty())
+    out += "with copies of " + join(copies, " and ", std::identity());
+  else if (!in_parts)
+    out += "with its axes summed in another order";
+  return in_parts ? out + (copies.empty() ? "as" : ", as") + " a sum of partial products" : out;
 }
 
 OrderedFactors order_factors(const Graph& graph, const Target& target, Precision precision) {
@@ -420,14 +437,15 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
   out.graph = rewrite(graph, [&](const Rewriting& step) {
     const auto* dot = step.node.as<DotOp>();
     if (!dot || !may_use_matrix_units(step.source, step.node, *dot)) return step.keep();
-    const Product product(step, *dot);
+    const Product product(step, *dot, target);
     if (!product.is_linear()) return step.keep();
     const Kernels as_it_is = priced(product.alone());
     // The asynchronous units read tf32 only along the summed axes, those of warps along any.
     const bool is_packed_for =
         target.asynchronous_dots && !is_half(step.source[step.node.operands[0]].type.dtype);
-    if (as_it_is.by_copies && as_it_is.count == 1 && (as_it_is.asynchronous || !is_packed_for))
-      return step.keep();
+    const bool is_direct =
+        as_it_is.by_copies && as_it_is.count == 1 && (as_it_is.asynchronous || !is_packed_for);
+    if (is_direct && !is_packed_for) return step.keep();
     FactorOrders verdict{.product = printer.value(step.id), .as_it_is = as_it_is.seconds};
     // Factors that units read by copies already are left as they are in case of doubt.
     const double most = (as_it_is.by_copies ? kClearly : 1) * as_it_is.seconds;
@@ -436,7 +454,7 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
     // axis of the result is clearly better.
     enum { Again, Summed, Any };
     for (const int kind : {Again, Summed, Any}) {
-      if (kind != Any && best) continue;
+      if (is_direct || (kind != Any && best)) continue;
       for (Choice& choice : product.choices(/*along_results=*/kind != Summed)) {
         if (kind == Again && !product.takes_again(choice, made)) continue;
         const Kernels kernels = priced(product.made(choice));
@@ -447,15 +465,22 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
       }
       if (kind == Again && best && best->second.seconds < most) break;
     }
-    if (is_packed_for) {
-      const Kernels kernels = priced(product.made(product.packed()));
+    const auto try_choice = [&](const Choice& choice) {
+      const Kernels kernels = priced(product.made(choice));
       if (kernels.by_copies && (!best || kernels.seconds < best->second.seconds))
-        best.emplace(product.packed(), kernels);
+        best.emplace(choice, kernels);
+    };
+    if (is_packed_for && !is_direct) try_choice(product.packed());
+    if (Choice choice = best ? best->first : Choice(); is_packed_for && product.divides(choice)) {
+      choice.in_parts = true;
+      try_choice(choice);
     }
+    if (is_direct && !best) return step.keep();
     if (best) verdict.in_order = best->second.seconds;
     const bool changed = verdict.changed = best && best->second.seconds < most;
     if (changed) {
       verdict.copies = product.copies(best->first, printer);
+      verdict.in_parts = best->first.in_parts;
       product.note(best->first, made);
     }
     out.verdicts.push_back(std::move(verdict));

@@ -6,6 +6,10 @@
 // to an order in which they can, where that is estimated to take less time. The order is that of a
 // transpose which is transposed back (ir/graph/reordered.h). What makes the factor can write it in
 // this order, since fusion joins a transpose with what it reads.
+//
+// Asynchronous units read tf32 only along the summed axes, and those of warps along any. Where the
+// asynchronous ones would be faster, factors get their summed axes innermost, and products with few
+// tiles become sums of partial products.
 #pragma once
 
 #include <string>
@@ -22,7 +26,9 @@ struct FactorOrders {
   std::string product;  ///< "%y"
   /// What is copied, and to which order of its axes: "%x as [0, 2, 3, 1]". Empty if nothing is.
   std::vector<std::string> copies;
-  bool changed = false;  ///< whether copies are made, or axes are summed in another order
+  /// Whether copies are made, axes are summed in another order, or parts are summed.
+  bool changed = false;
+  bool in_parts = false;  ///< whether the product becomes the sum of partial products
   /// Seconds. There is no second one if matrix units could read the factors in no other order.
   double as_it_is = 0, in_order = 0;
 
@@ -36,8 +42,8 @@ struct OrderedFactors {
 };
 
 /// The graph in which factors of large products of 16-bit values, or of tf32, are in the orders
-/// that have the least price, for a GPU with matrix units. Products whose shapes depend on sizes
-/// stay as they are, and so do those of which matrix units read both factors where they are.
+/// that have the least price, for a GPU with matrix units. Products of which the best units read
+/// both factors where they are stay as they are.
 OrderedFactors order_factors(const Graph& graph, const Target& target,
                              Precision precision = Precision::Standard);
 

@@ -157,20 +157,18 @@ std::vector<int64_t> shifted(std::vector<int64_t> axes, int64_t axis) {
   return axes;
 }
 
-std::optional<NodeId> split(const Rewriting& step, const DotOp& dot, const Target& target) {
-  Graph& graph = step.result;
-  const DType dtype = graph[step.operands[0]].type.dtype;
+}  // namespace
+
+std::optional<NodeId> in_parts(Graph& graph, const std::vector<NodeId>& factors, const DotOp& dot,
+                               const Node& product, const Target& target) {
   const bool cpu = target.kind == TargetKind::Cpu;
-  if (graph[step.operands[1]].type.dtype != dtype) return std::nullopt;
-  if (cpu ? dtype != DType::F32 || step.node.type.dtype != dtype : !is_half(dtype))
-    return std::nullopt;
   const auto [pair, parts] =
-      cpu ? cut_for_cpu(graph, step.operands, dot) : cut_for_gpu(graph, step.operands, dot, target);
+      cpu ? cut_for_cpu(graph, factors, dot) : cut_for_gpu(graph, factors, dot, target);
   if (parts == 1) return std::nullopt;
-  const SourceLocation where = step.node.location;
+  const SourceLocation where = product.location;
   const int64_t left = dot.contract_left[pair], right = dot.contract_right[pair];
-  const NodeId x = cut(graph, step.operands[0], static_cast<size_t>(left), parts, where);
-  const NodeId y = cut(graph, step.operands[1], static_cast<size_t>(right), parts, where);
+  const NodeId x = cut(graph, factors[0], static_cast<size_t>(left), parts, where);
+  const NodeId y = cut(graph, factors[1], static_cast<size_t>(right), parts, where);
   DotOp partial = dot;
   partial.batch_left = shifted(dot.batch_left, left);
   partial.batch_right = shifted(dot.batch_right, right);
@@ -179,18 +177,24 @@ std::optional<NodeId> split(const Rewriting& step, const DotOp& dot, const Targe
   partial.batch_left.insert(partial.batch_left.begin(), left);
   partial.batch_right.insert(partial.batch_right.begin(), right);
   const NodeId products = build::dot(graph, x, y, partial, DType::F32, where);
-  if (!step.node.label.empty()) graph.set_label(products, step.node.label + "_parts");
+  if (!product.label.empty()) graph.set_label(products, product.label + "_parts");
   const NodeId sum = build::reduce(graph, Monoid::Sum, products, {0}, where);
-  return cpu ? sum : build::convert(graph, sum, step.node.type.dtype, where);
+  return product.type.dtype == DType::F32 ? sum
+                                          : build::convert(graph, sum, product.type.dtype, where);
 }
-
-}  // namespace
 
 Graph split_dots(const Graph& graph, const Target& target) {
   return rewrite(graph, [&](const Rewriting& step) {
     const auto* dot = step.node.as<DotOp>();
-    const auto found = dot ? split(step, *dot, target) : std::nullopt;
-    return found ? *found : step.keep();
+    if (!dot) return step.keep();
+    const DType dtype = step.result[step.operands[0]].type.dtype;
+    const bool alike = step.result[step.operands[1]].type.dtype == dtype;
+    const bool served = target.kind == TargetKind::Cpu
+                            ? dtype == DType::F32 && step.node.type.dtype == dtype
+                            : is_half(dtype);
+    if (!alike || !served) return step.keep();
+    const auto parts = in_parts(step.result, step.operands, *dot, step.node, target);
+    return parts ? *parts : step.keep();
   });
 }
 

@@ -531,6 +531,33 @@ TEST(Dots, EveryNumericDTypeAndKindOfShape) {
   }
 }
 
+// Small results of long sums: a GPU cuts the sums into chunks, and a second phase with tiles of its
+// own adds them. Its tiles must fit every number of rows and columns.
+TEST(Dots, OfLongSums) {
+  struct Factors {
+    const char* device;
+    DType dtype;
+    bool tf32;
+  };
+  for (const Factors& factors :
+       {Factors{"sim:sm_90", DType::F32, false}, Factors{"sim:sm_90", DType::F32, true},
+        Factors{"sim:sm_90", DType::F64, false}, Factors{"sim:sm_90", DType::BF16, false},
+        Factors{"sim:sm_80", DType::BF16, false}}) {
+    Cases cases;
+    const auto dot = [&](Shape left, Shape right, DotOp op) {
+      op.tf32 = factors.tf32;
+      cases.output(build::dot(cases.graph(), cases.input(factors.dtype, left),
+                              cases.input(factors.dtype, right), op));
+    };
+    dot({64, 16'384}, {16'384, 10}, {{}, {}, {1}, {0}});
+    dot({65'600, 1}, {65'600, 130}, {{}, {}, {0}, {0}});
+    dot({8'000, 40}, {8'000, 33}, {{}, {}, {0}, {0}});
+    dot({16, 33'000}, {16, 33'000}, {{}, {}, {1}, {1}});
+    EXPECT_TRUE(cases.agree(6, testing::gpu_or(factors.device)))
+        << name(factors.dtype) << (factors.tf32 ? " as tf32 on " : " on ") << factors.device;
+  }
+}
+
 // Each pair of an integer dtype and a wider one that holds it.
 TEST(Dots, OfIntegersWithWiderSums) {
   for (DType dtype : dtypes_of(kInteger)) {

@@ -321,11 +321,12 @@ std::string ordered(std::string_view text, std::string_view file_name) {
   fail_if_any(verify(result.graph), "verify");
   std::string out = to_text(result.graph);
   for (const FactorOrders& verdict : result.verdicts)
-    out += fmt::format("\n{}: {}", verdict.product,
+    out += fmt::format("\n{}: {}{}", verdict.product,
                        verdict.changed && verdict.copies.empty() ? "summed in another order"
                        : verdict.changed      ? join(verdict.copies, " and ", std::identity())
                        : verdict.in_order > 0 ? "faster as it is"
-                                              : "no order");
+                                              : "no order",
+                       verdict.changed && verdict.in_parts ? ", in parts" : "");
   return out;
 }
 

@@ -66,7 +66,8 @@ struct NamedDot {
 struct Staged {
   std::string tensor;
   bool in_walk;
-  int64_t row_bytes;  // bytes of a row of the tile
+  int64_t row_bytes;    // bytes of a row of the tile
+  bool across = false;  // whether neighbours in memory are of different rows
 };
 
 struct Factors {
@@ -116,6 +117,9 @@ std::optional<Refusal> find_factors(const LoopTree& tree, const Cascade& cascade
         if (auto refusal = refuse_copies(tree, last, out.tiled, cascade.walk, 0)) return refusal;
       Staged copy{tree.tensors[last.source].name, false, 2};
       for (const size_t axis : axes_used(tree, only)) {
+        if ((axis == cascade.walk || axis == *cascade.rows) &&
+            last.at.back().uses(tree.axes[axis].name))
+          copy.across = true;
         if (axis == cascade.walk)
           copy.in_walk = true;
         else if (out.tiled.contains(axis) && axis != *cascade.rows)
@@ -372,11 +376,17 @@ struct WarpTile {
   int64_t threads() const { return shape.warps * kWarpThreads; }
 };
 
-// Bytes of shared memory that an instance needs.
+// Bytes of shared memory that an instance needs. Neighbours in memory lie side by side, with
+// padding behind each line of them.
 int64_t chip_bytes(const Factors& factors, const WarpTile& tile) {
+  constexpr int64_t kElement = 2;
   int64_t out = 0;
-  for (const Staged& s : factors.staged)
-    out += (s.row_bytes + kCopiedBytes) * (s.in_walk ? tile.turn * tile.slots : tile.rows());
+  for (const Staged& s : factors.staged) {
+    const int64_t rows = s.in_walk ? tile.turn : tile.rows();
+    const int64_t lines = s.across ? s.row_bytes / kElement : rows,
+                  line_bytes = s.across ? rows * kElement : s.row_bytes;
+    out += lines * (line_bytes + kCopiedBytes) * (s.in_walk ? tile.slots : 1);
+  }
   return out;
 }
 

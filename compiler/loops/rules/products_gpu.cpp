@@ -313,11 +313,15 @@ AddingTile choose_adding(const Tiling& tiling, const ProductSize& size, const Ta
       std::max<int64_t>(std::min(tiling.chunks / kAddedChunks, tiling.threads() / kWarpThreads), 1);
   const int64_t threads = tiling.threads() / adders;
   const int64_t sides[] = {tiling.rows, tiling.lanes, tiling.slice, tiling.depth, tiling.vector};
+  const auto unlike = [&](int64_t side) {
+    while (side > 1 && std::ranges::count(sides, side) > 0) side /= 2;
+    return side;
+  };
   AddingTile out;
   for (int64_t each = kAddedSums; each >= 1; each /= 2) {
     out.lanes = std::min(std::max<int64_t>(ceil_power_of_two(size.lanes), 2), threads * each);
-    while (out.lanes > 1 && std::ranges::count(sides, out.lanes) > 0) out.lanes /= 2;
-    out.rows = threads * each / out.lanes;
+    out.lanes = unlike(out.lanes);
+    out.rows = unlike(threads * each / out.lanes);
     const int64_t vector = std::min(each, out.lanes);
     const int64_t along = std::min(threads, out.lanes / vector);
     out.layout =
