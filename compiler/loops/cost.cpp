@@ -9,6 +9,7 @@
 
 #include "compiler/fusion/recompute.h"
 #include "compiler/loops/rules/facts.h"
+#include "compiler/loops/rules/sliced_tiles.h"
 #include "compiler/loops/steps/factors.h"
 #include "compiler/loops/steps/marks.h"
 #include "ir/support/text.h"
@@ -21,10 +22,11 @@ namespace {
 // --- What a tree does ---------------------------------------------------------------------------
 
 struct Work {
-  double instances = 1;   // of the grid
-  double tile = 1;        // elements that one instance works on at a time
-  double operations = 0;  // for all elements
-  double products = 0;    // operations of dots on vector units
+  double instances = 1;    // of the grid
+  double tile = 1;         // elements that one instance works on at a time
+  double operations = 0;   // for all elements
+  double products = 0;     // operations of dots on vector units
+  double small_tiles = 0;  // the multiply-adds that small tiles of tf32 would do in that time
   double matrix_products =
       0;                     // operations of dots on matrix units, as if their factors had 16 bits
   double warp_products = 0;  // operations of dots of 16-bit factors on the matrix units of warps
@@ -588,7 +590,13 @@ Work work_of(const LoopTree& tree, const Target& target) {
       }
       const bool half = matrix ? task.tf32 || computes
                                : target.kind == TargetKind::Cpu && loaded_factors(task) > 1;
-      (matrix ? out.matrix_products : out.products) += 2 * indices * (half ? kHalfRate : 1);
+      double sums = 1;
+      for (const size_t axis : tree.values[task.target].axes)
+        sums *= most(extent_in(tree, around, axis));
+      const double products = 2 * indices * (half ? kHalfRate : 1);
+      (matrix ? out.matrix_products : out.products) += products;
+      if (warps)
+        out.small_tiles += products / tf32_tile_speed(static_cast<int64_t>(sums)) - products;
     });
   }
   out.operations += body_operations(tree, target);
@@ -707,9 +715,9 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
   double products = work.products / (target.flops_per_second * reached.contractions);
   if (work.multiplies)
     products +=
-        work.matrix_products / (work.asynchronous
-                                    ? matrix_rate(target)
-                                    : target.flops_per_second * target.matrix_speed * kWarpDots) +
+        (work.matrix_products + work.small_tiles) /
+            (work.asynchronous ? matrix_rate(target)
+                               : target.flops_per_second * target.matrix_speed * kWarpDots) +
         work.warp_products / (target.flops_per_second * warp_matrix_speed(target) * kWarpHalfDots);
   const auto beside_each_other = [](double a, double b, double not_overlapped) {
     return std::max(a, b) + not_overlapped * std::min(a, b);

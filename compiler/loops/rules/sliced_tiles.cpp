@@ -1,6 +1,7 @@
 #include "compiler/loops/rules/sliced_tiles.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <tuple>
@@ -85,6 +86,12 @@ double product_time(Multiplier multiplier, const SlicedTile& tile, int64_t chunk
 }
 
 }  // namespace
+
+double tf32_tile_speed(int64_t sums) {
+  for (const SlicedTile& tile : kMatrixTiles)
+    if (tile.rows * tile.lanes <= sums) return tile.rate / kMatrixTiles[0].rate;
+  return std::end(kMatrixTiles)[-1].rate / kMatrixTiles[0].rate;
+}
 
 std::pair<const SlicedTile*, int64_t> best_tile(Multiplier multiplier, const ProductSize& size,
                                                 bool splits, const Target& target) {

@@ -29,6 +29,10 @@ struct SlicedTile {
   int64_t threads() const { return row_threads * lane_threads; }
 };
 
+/// How fast the matrix units of warps multiply tf32 for a tile of so many sums, as a share of what
+/// they do for the largest tile: smaller ones read their factors more often.
+double tf32_tile_speed(int64_t sums);
+
 struct ProductSize {
   int64_t rows, lanes, batches, depth;
   bool ahead;  ///< whether slices are copied ahead
