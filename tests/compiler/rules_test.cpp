@@ -1138,25 +1138,26 @@ graph @main(%q: bf16[h, s, 64], %k: bf16[h, s, 64]) {
   EXPECT_TRUE(testing::agrees(graph, inputs, device));
 }
 
-// Factors of tf32 lie along the contracted axis, or are transposed by a kernel of their own.
+// Asynchronous units read tf32 along the contracted axis, and those of warps along any.
 TEST(MatrixUnits, Tf32Agrees) {
   const Device device = testing::gpu_or("sim:sm_90");
-  for (const char* text : {R"(graph @main(%x: f32[130, 1028], %w: f32[136, 1028], %b: f32[136]) {
+  const auto agrees = [&](const char* unit, const char* text) {
+    const Graph graph = parse(text);
+    const auto program = testing::compile_for(device, graph);
+    EXPECT_NE(program->launches.back().schedule.find(unit), std::string::npos)
+        << program->launches.back().schedule;
+    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 4), device));
+  };
+  agrees("wgmma", R"(graph @main(%x: f32[130, 1028], %w: f32[136, 1028], %b: f32[136]) {
   %p = dot %x, %w {contract: [1] x [1], tf32: true} : f32[130, 136]
   %c = broadcast %b {axes: [1]} : f32[130, 136]
   %y = add %p, %c : f32[130, 136]
   return %y
-})",
-                           R"(graph @main(%x: f32[600, 104], %w: f32[104, 520]) {
+})");
+  agrees(" mma", R"(graph @main(%x: f32[600, 104], %w: f32[104, 520]) {
   %y = dot %x, %w {contract: [1] x [0], tf32: true} : f32[600, 520]
   return %y
-})"}) {
-    const Graph graph = parse(text);
-    const auto program = testing::compile_for(device, graph);
-    EXPECT_NE(program->launches.back().schedule.find("wgmma"), std::string::npos)
-        << program->launches.back().schedule;
-    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 4), device));
-  }
+})");
 }
 
 // Sums of f32 go through the chip as such.
