@@ -110,7 +110,7 @@ NodeId with_axes_last(Graph& graph, NodeId x, Axes& batch, Axes& contract,
 struct Choice {
   std::array<Axes, 2> orders = {};  // of each source; empty: as it is
   std::optional<size_t> last;       // the pair of axes that is summed innermost; none: as it is
-  bool packed = false;              // whether each factor is copied with all summed axes innermost
+  std::array<bool, 2> packed = {};  // whether a factor is copied with all summed axes innermost
   bool in_parts = false;            // whether partial products are added (split_dots.h)
 };
 
@@ -157,8 +157,14 @@ class Product {
     return out;
   }
 
-  // Both factors with all summed axes innermost, as asynchronous units read tf32.
-  Choice packed() const { return {.packed = true}; }
+  // Both factors with all summed axes innermost, as asynchronous units read tf32, or one of them.
+  std::vector<Choice> packed() const {
+    std::vector<Choice> out = {{.packed = {true, true}}};
+    const bool last[] = {has_sums_last(0), has_sums_last(1)};
+    if (!last[0] && !last[1])
+      out.insert(out.end(), {{.packed = {true}}, {.packed = {false, true}}});
+    return out;
+  }
 
   // Whether the choice takes copies that are there already, of all sources that have any.
   bool takes_again(const Choice& choice, const Copies& copies) const {
@@ -219,8 +225,7 @@ class Product {
     std::vector<std::string> out;
     for (const size_t side : {0, 1}) {
       NodeId source = step_.node.operands[side];
-      if (choice.packed && !are_last(side == 0 ? dot_.contract_left : dot_.contract_right,
-                                     graph()[step_.operands[side]].type.shape.rank()))
+      if (choice.packed[side] && !has_sums_last(side))
         out.push_back(printer.value(source) + " with its summed axes last");
       if (choice.orders[side].empty()) continue;
       while (is_movement(step_.source[source])) source = step_.source[source].operands[0];
@@ -233,6 +238,11 @@ class Product {
 
  private:
   const Graph& graph() const { return step_.result; }
+
+  bool has_sums_last(size_t side) const {
+    return are_last(side == 0 ? dot_.contract_left : dot_.contract_right,
+                    graph()[step_.operands[side]].type.shape.rank());
+  }
 
   // Adds the product to a graph that has its sources, and in which `other` gives the other operands
   // of movement ops.
@@ -256,10 +266,10 @@ class Product {
       }
     }
     DotOp dot = dot_;
-    if (choice.packed) {
+    if (choice.packed[0])
       values[0] = with_axes_last(to, values[0], dot.batch_left, dot.contract_left, where);
+    if (choice.packed[1])
       values[1] = with_axes_last(to, values[1], dot.batch_right, dot.contract_right, where);
-    }
     if (choice.last)
       for (Axes* list : {&dot.contract_left, &dot.contract_right}) {
         const auto pair = list->begin() + static_cast<std::ptrdiff_t>(*choice.last);
@@ -470,7 +480,8 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
       if (kernels.by_copies && (!best || kernels.seconds < best->second.seconds))
         best.emplace(choice, kernels);
     };
-    if (is_packed_for && !is_direct) try_choice(product.packed());
+    if (is_packed_for && !is_direct)
+      for (const Choice& choice : product.packed()) try_choice(choice);
     if (Choice choice = best ? best->first : Choice(); is_packed_for && product.divides(choice)) {
       choice.in_parts = true;
       try_choice(choice);
