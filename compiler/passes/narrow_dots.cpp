@@ -12,7 +12,7 @@ namespace {
 
 // The sizes of products that would waste a matrix unit: its tiles have at least 16 columns, and it
 // takes 16 terms at once.
-constexpr int64_t kMostColumns = 15, kMostTerms = 128;
+constexpr int64_t kMostColumns = 15;
 // The number of results from which on a GPU is busy, with a few results for each thread.
 constexpr int64_t kLeastResults = int64_t{1} << 21;
 
@@ -71,7 +71,7 @@ struct NarrowDot {
     const int64_t batch = elements(left.shape, dot.batch_left);
     const int64_t width = elements(right.shape, columns);
     return batch > 1 && width <= kMostColumns &&
-           elements(left.shape, dot.contract_left) <= kMostTerms &&
+           elements(left.shape, dot.contract_left) <= kMostTermsOfNarrowDots &&
            batch * width * elements(left.shape, rows) >= kLeastResults;
   }
 

@@ -9,8 +9,8 @@ namespace braze {
 /// asynchronous copies can read them: if a factor consists of windows, its rows get zeros at their
 /// end. So do the rows of other factors, if each of their elements is used often.
 Graph pack_factors(const Graph& graph);
-/// Only the second of these, for machines without asynchronous matrix instructions: their copies take
-/// 16 bytes at once too.
+/// Only the second of these, for machines without asynchronous matrix instructions: their copies
+/// take 16 bytes at once too.
 Graph align_factors(const Graph& graph);
 
 }  // namespace braze

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "compiler/passes/moved_axes.h"
+#include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/split_gaps.h"
 #include "ir/graph/build.h"
 #include "ir/graph/reference.h"
@@ -155,6 +156,15 @@ struct WindowedDot {
     return all_taps > 1 && (splits ? split : whole) <= kMostWork * before;
   }
 
+  // Whether a product in groups with so many terms in a tap may be one over windows.
+  bool is_wide_enough(int64_t terms) const {
+    const auto& op = *graph[windows].as<WindowsOp>();
+    int64_t all = terms;
+    for (const int64_t tap : op.taps)
+      all *= graph[windows].type.shape[static_cast<size_t>(tap)].range().max;
+    return terms >= least_terms || (2 * terms >= least_terms && all <= kMostTermsOfNarrowDots);
+  }
+
   // What a factor is a transpose of, as long as the order of its free axes stays; the numbers of
   // axes become those of the result. `lists` holds the windowed, the batched and the summed axes.
   NodeId without_transposes(NodeId factor, const std::array<Axes*, 3>& lists) const {
@@ -184,7 +194,7 @@ struct WindowedDot {
     Expr terms(1);
     for (const int64_t axis : contract)
       terms *= graph[graph[product].operands[side]].type.shape[static_cast<size_t>(axis)];
-    if (!batch.empty() && terms.range().max < least_terms) return std::nullopt;
+    if (!batch.empty() && !is_wide_enough(terms.range().max)) return std::nullopt;
     for (const int64_t tap : taps.back())
       if (at(others, tap) < 0 || at(own, tap) >= 0) return std::nullopt;
     Axes windowed;

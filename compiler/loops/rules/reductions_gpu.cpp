@@ -408,8 +408,77 @@ Row choose_row(const Scheduled& scheduled, const ReductionNest& nest, const Walk
   return out;
 }
 
+// Walks along several axes whose innermost one is a few neighbours in memory, such as sums over
+// taps and the channels of a group: each thread makes whole sums, and takes all neighbours at once.
+// Threads lie along as many lines as give them neighbours in memory, and each makes sums of several
+// lines if these read some elements alike. Returns false if the tree is not such a walk.
+bool tile_few_neighbours(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts,
+                         const Target& target) {
+  constexpr int64_t kMostNeighbours = 16, kEach = 4, kMostUnrolled = 8;
+  const LoopTree& tree = out.tree;
+  const LoopAxis& along = tree.axes[facts.along];
+  if (nest.walks.size() != 1 || nest.walks[0].axes.size() < 2 ||
+      nest.walks[0].along() != facts.along || !along.extent.is_constant(facts.length) ||
+      facts.length > kMostNeighbours || !std::has_single_bit(static_cast<uint64_t>(facts.length)))
+    return false;
+  std::vector<TreeAccess> loads;
+  int64_t bytes = kAccessBytes;  // of an element
+  for (const TreeAccess& access : facts.touched)
+    if (!access.store && access.offset.uses(along.name)) {
+      loads.push_back(access);
+      bytes = std::min(bytes, static_cast<int64_t>(access.bytes));
+    }
+  const int64_t vector = vector_along(loads, along);
+  if (vector < facts.length && vector * bytes < kAccessBytes) return false;
+
+  std::vector<TiledAxis> tiled = {
+      {along.name, facts.length, digits({{Resource::Register, 1, facts.length}})}};
+  std::vector<std::pair<std::string, int64_t>> dealt;
+  int64_t threads = 1;
+  size_t n = nest.lines.size();
+  for (; n > 0 && threads < kBlockThreads; --n) {
+    const LoopAxis& line = tree.axes[nest.lines[n - 1]];
+    const auto extent = line.extent.as_constant();
+    const bool whole = extent && *extent <= kBlockThreads / threads &&
+                       std::has_single_bit(static_cast<uint64_t>(*extent));
+    const int64_t count = whole ? *extent : kBlockThreads / threads;
+    tiled.push_back({line.name, count, threads_along(threads, count)});
+    dealt.emplace_back(line.name, count);
+    threads *= count;
+  }
+  // Neighbouring threads read neighbouring vectors, or the same one.
+  const bool adjoin = std::ranges::all_of(loads, [&](const TreeAccess& access) {
+    return std::ranges::any_of(dealt, [&](const auto& line) {
+      return access.stride(tree.axes[*find_axis(tree, line.first)]) == facts.length;
+    });
+  });
+  if (!adjoin || facts.lines < 2 * target.cores * threads) return false;
+  if (n > 0 && facts.lines >= 2 * target.cores * threads * kEach) {
+    const LoopAxis& line = tree.axes[nest.lines[n - 1]];
+    const bool shared = std::ranges::any_of(
+        loads, [&](const TreeAccess& access) { return !access.offset.uses(line.name); });
+    if (shared && planned_extent(tree, nest.lines[n - 1]) >= kEach) {
+      tiled.push_back({line.name, kEach, digits({{Resource::Register, facts.length, kEach}})});
+      dealt.emplace_back(line.name, kEach);
+    }
+  }
+  const std::string inner = along.name;
+  const size_t walked = nest.walks[0].axes[nest.walks[0].axes.size() - 2];
+  const std::string walk = tree.axes[walked].name;
+  const auto turns = tree.axes[walked].extent.as_constant();
+  std::vector<std::string> lines;
+  for (const size_t line : nest.lines) lines.push_back(tree.axes[line].name);
+  deal_lines(out, lines, dealt);
+  cut_walks(out, inner, facts.length);
+  out.try_take(LastStep{inner});
+  if (turns && *turns <= kMostUnrolled) out.try_take(UnrollStep{{walk}, *turns});
+  bind_layouts(out, tiled);
+  return true;
+}
+
 void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts,
                const Target& target) {
+  if (tile_few_neighbours(out, nest, facts, target)) return;
   const Row row = choose_row(out, nest, facts, target);
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   std::vector<std::string> lines;
