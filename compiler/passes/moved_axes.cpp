@@ -43,6 +43,21 @@ Axes reshaped_axes(const Shape& from, const Shape& to) {
 
 }  // namespace
 
+std::vector<int64_t> without(const std::vector<int64_t>& axes, const std::vector<int64_t>& gone) {
+  std::vector<int64_t> out;
+  for (const int64_t axis : axes)
+    if (std::ranges::count(gone, axis) == 0)
+      out.push_back(axis - std::ranges::count_if(gone, [&](int64_t g) { return g < axis; }));
+  return out;
+}
+
+std::vector<Expr> without(std::vector<Expr> dims, const std::vector<int64_t>& gone) {
+  for (size_t i = dims.size(); i-- > 0;)
+    if (std::ranges::count(gone, static_cast<int64_t>(i)) > 0)
+      dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(i));
+  return dims;
+}
+
 std::vector<std::optional<int64_t>> moved_axes(const Graph& graph, NodeId node) {
   if (graph[node].as<ReshapeOp>())
     return reshaped_axes(graph[graph[node].operands[0]].type.shape, graph[node].type.shape);
@@ -52,6 +67,30 @@ std::vector<std::optional<int64_t>> moved_axes(const Graph& graph, NodeId node) 
   for (size_t i = 0; i < out.size(); ++i)
     out[static_cast<size_t>(transpose->permutation[i])] = static_cast<int64_t>(i);
   return out;
+}
+
+std::optional<NodeId> without_broadcast(Graph& graph, NodeId id, const std::vector<int64_t>& gone) {
+  const Node node = graph[id];
+  Shape shape(without(node.type.shape.dims(), gone));
+  if (const auto* op = node.as<BroadcastOp>()) {
+    for (const int64_t axis : gone)
+      if (std::ranges::count(op->axes, axis) > 0) return std::nullopt;
+    const NodeId x = node.operands[0];
+    if (graph[x].type.shape == shape) return x;
+    return build::broadcast(graph, x, std::move(shape), without(op->axes, gone), node.location);
+  }
+  const Axes moved = moved_axes(graph, id);
+  std::vector<int64_t> below;
+  for (const int64_t axis : gone) {
+    const auto found = std::ranges::find(moved, std::optional(axis));
+    if (found == moved.end()) return std::nullopt;
+    below.push_back(found - moved.begin());
+  }
+  const auto x = without_broadcast(graph, node.operands[0], below);
+  if (!x) return std::nullopt;
+  if (const auto* transpose = node.as<TransposeOp>())
+    return build::transpose(graph, *x, without(transpose->permutation, below), node.location);
+  return build::reshape(graph, *x, std::move(shape), node.location);
 }
 
 std::optional<NodeId> as_windows(Graph& graph, NodeId node) {

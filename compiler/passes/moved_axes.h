@@ -1,4 +1,4 @@
-// moved_axes.h — where axes go in reshapes and transposes, and windows behind these.
+// moved_axes.h — where axes go in reshapes and transposes, and windows and broadcasts behind these.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,18 @@
 
 namespace braze {
 
+/// The axes that are not in `gone`, numbered as they are without those.
+std::vector<int64_t> without(const std::vector<int64_t>& axes, const std::vector<int64_t>& gone);
+std::vector<Expr> without(std::vector<Expr> dims, const std::vector<int64_t>& gone);
+
 /// For each axis of the operand of a reshape or transpose, the axis of its result that is the same
 /// axis, or none if a reshape joins it with others or cuts it. Empty for other nodes.
 std::vector<std::optional<int64_t>> moved_axes(const Graph& graph, NodeId node);
+
+/// `node` without the axes in `gone`, if a broadcast, perhaps behind reshapes and transposes, made
+/// them, so that the elements are the same along them.
+std::optional<NodeId> without_broadcast(Graph& graph, NodeId node,
+                                        const std::vector<int64_t>& gone);
 
 /// The same value as `node`, as windows of a moved operand, if it is made from windows by reshapes
 /// and transposes that leave the axes and taps of the windows whole.

@@ -5,6 +5,13 @@
 // elements depends only on the remainder of the window's place. So there is one product for each
 // remainder, over windows without gaps and with the taps that show elements, and their results are
 // interleaved.
+//
+// A product may also sum over the places of such windows, as the gradient of the weights of a
+// product over windows does. Each place shows at most one element in a tap, and each element is
+// shown at most once. So the product takes windows of the other factor, one for each element, which
+// have no gaps if the first ones had no strides. It has fewer terms, because there are more places
+// than elements. Zeros around the other factor are multiplied: an infinity that the first windows
+// did not show may make NaN.
 #pragma once
 
 #include <optional>
@@ -36,7 +43,8 @@ inline constexpr double kLeastSplitGaps = 1 << 24;
 inline constexpr size_t kMostSplitGaps = 32;
 
 /// The graph in which products over windows with gaps are one product for each remainder, if these
-/// have `least` multiply-adds or more together.
+/// have `least` multiply-adds or more together, and in which products that sum over more places of
+/// windows than there are elements sum over the elements.
 Graph split_gaps(const Graph& graph, double least = kLeastSplitGaps);
 
 }  // namespace braze

@@ -27,22 +27,6 @@ double most(const Expr& extent) { return static_cast<double>(extent.range().max)
 
 bool contains(const Axes& axes, int64_t axis) { return std::ranges::count(axes, axis) > 0; }
 
-// The numbers of axes after those in `gone` are left out.
-Axes without(const Axes& axes, const Axes& gone) {
-  Axes out;
-  for (const int64_t axis : axes)
-    if (!contains(gone, axis))
-      out.push_back(axis - std::ranges::count_if(gone, [&](int64_t g) { return g < axis; }));
-  return out;
-}
-
-std::vector<Expr> without(std::vector<Expr> dims, const Axes& gone) {
-  for (size_t i = dims.size(); i-- > 0;)
-    if (contains(gone, static_cast<int64_t>(i)))
-      dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(i));
-  return dims;
-}
-
 bool is_widening(const Graph& graph, NodeId node) {
   const auto* map = graph[node].as<MapOp>();
   if (!map || map->op != ElementwiseOp::convert) return false;

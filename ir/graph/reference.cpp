@@ -1,6 +1,7 @@
 #include "ir/graph/reference.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -12,6 +13,7 @@
 #include "ir/graph/interpret.h"
 #include "ir/graph/movement.h"
 #include "ir/graph/rewrite.h"
+#include "ir/graph/splat.h"
 #include "ir/graph/uncertain.h"
 
 namespace braze {
@@ -71,6 +73,8 @@ void forget(Uncertain& x, DType dtype) {
 struct Leeway {
   bool relaxed = false, coarse = false, powers = false;
   bool by_nccl = false;  // for a reduction
+  // For a contraction: whether it may leave out zeros of its left and of its right factor.
+  std::array<bool, 2> leaves_out = {};
 };
 
 Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, Leeway leeway);
@@ -228,9 +232,9 @@ UncertainSum finite_dot(const DotSide& x, size_t first_x, const DotSide& y, size
 }
 
 /// A line of a contraction with infinities, NaN or unbounded elements. Its terms follow the rules
-/// for mul, one by one.
+/// for mul, one by one, or are left out.
 UncertainSum any_dot(const DotSide& x, size_t first_x, const DotSide& y, size_t first_y,
-                     size_t depth) {
+                     size_t depth, std::array<bool, 2> leaves_out) {
   const UncertainRow mul(ElementwiseOp::mul, DType::F64, DType::F64, false);
   UncertainSum sum;
   for (size_t k = 0; k < depth; ++k) {
@@ -240,7 +244,9 @@ UncertainSum any_dot(const DotSide& x, size_t first_x, const DotSide& y, size_t 
     // A multiply-add can add a product beyond the finite numbers without making it infinite first.
     const bool overflows =
         std::isinf(term.value) && std::isfinite(a.value) && std::isfinite(b.value);
-    sum.add(overflows ? Uncertain::anything(term.value) : term);
+    const bool is_open = (leaves_out[0] && a.value == 0) || (leaves_out[1] && b.value == 0);
+    sum.add(overflows || (is_open && !std::isfinite(term.value)) ? Uncertain::anything(term.value)
+                                                                 : term);
   }
   return sum;
 }
@@ -273,7 +279,8 @@ class ReferenceEvaluator {
         relaxed_(leeway.relaxed),
         coarse_(leeway.coarse),
         powers_(leeway.powers),
-        by_nccl_(leeway.by_nccl) {
+        by_nccl_(leeway.by_nccl),
+        leaves_out_(leeway.leaves_out) {
     result_ = {node.type.dtype, sizes(node.type.shape), {}};
     result_.elements.resize(static_cast<size_t>(checked_numel(result_.shape)));
   }
@@ -418,7 +425,8 @@ class ReferenceEvaluator {
           } else if (depth == 0 || (x.finite[a] && y.finite[b])) {
             result_.elements[i] = finite_dot(x, a * depth, y, b * depth, depth, known).finish(how);
           } else {
-            result_.elements[i] = any_dot(x, a * depth, y, b * depth, depth).finish(how);
+            result_.elements[i] =
+                any_dot(x, a * depth, y, b * depth, depth, leaves_out_).finish(how);
           }
         }
   }
@@ -631,6 +639,7 @@ class ReferenceEvaluator {
   Operands operands_;
   const Sizes& sizes_;
   bool relaxed_, coarse_, powers_, by_nccl_;
+  std::array<bool, 2> leaves_out_;
   Value result_;
 };
 
@@ -719,6 +728,17 @@ std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> i
     done[graph.inputs()[i].index] = true;
   }
 
+  const auto is_relaxed = [&](NodeId id) {
+    return id.index >= graph.size() || leeways.relaxed[id.index];
+  };
+  // Whether the factor of a contraction consists of windows that put zeros between elements.
+  const auto has_gaps = [&](NodeId factor) {
+    while (all[factor].as<ReshapeOp>() || all[factor].as<TransposeOp>())
+      factor = all[factor].operands[0];
+    const auto* op = all[factor].as<WindowsOp>();
+    return op && is_relaxed(factor) && splat(all, all[factor].operands[1]) == 0.0 &&
+           std::ranges::any_of(op->gaps, [](int64_t gap) { return gap > 1; });
+  };
   const std::function<void(NodeId)> compute = [&](NodeId id) {
     if (done[id.index]) return;
     done[id.index] = true;
@@ -730,8 +750,10 @@ std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> i
     }
     const bool written = id.index < graph.size();
     const bool by_nccl = written && !leeways.by_nccl.empty() && leeways.by_nccl[id.index];
-    const Leeway leeway{!written || leeways.relaxed[id.index], written && leeways.coarse[id.index],
-                        written && leeways.powers[id.index], by_nccl};
+    Leeway leeway{is_relaxed(id), written && leeways.coarse[id.index],
+                  written && leeways.powers[id.index], by_nccl};
+    if (node.as<DotOp>())
+      leeway.leaves_out = {has_gaps(node.operands[0]), has_gaps(node.operands[1])};
     Value value = ReferenceEvaluator(node, operands, sizes, leeway).run();
     for (const NodeId other : alternatives.of(id)) {
       compute(other);

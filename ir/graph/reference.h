@@ -7,6 +7,7 @@
 // through roundings to 16 bits (coarse.h). Integers and bools, and the floats from which they are
 // made, may not, whatever uses them. Where windows of such a float show a zero outside of it, that
 // zero may have been multiplied: if the float has an infinity or NaN somewhere, it can be anything.
+// Zeros that such windows put between elements may be left out of contractions.
 // Sums and contractions accumulate in f32 (those of f64 in f64), in any order. A sum of results of
 // a contraction may be made from those of another one (interchange.h).
 //
