@@ -45,6 +45,32 @@ class Numbers {
   std::unordered_multimap<uint64_t, std::pair<NodeId, uint32_t>> by_hash_;
 };
 
+// Whether the loops of a product are those of its result, and each store runs through whole lines
+// of memory along one of them, however the others lie.
+bool stores_lines(const LoopTree& tree, const Shape& result) {
+  constexpr int64_t kLineBytes = 128;
+  bool out = true;
+  const auto check = [&](const LoopTask& task) {
+    if (task.kind == LoopTask::Kind::Dot) {
+      const auto ones =
+          std::ranges::count_if(result, [](const Expr& e) { return e.is_constant(1); });
+      const auto axes = std::ssize(tree.values[task.target].axes);
+      out = out && axes == static_cast<int64_t>(result.rank()) - ones;
+    }
+    if (task.makes_value()) return;
+    const auto line =
+        kLineBytes / static_cast<int64_t>(size_of(tree.tensors[task.target].type.dtype));
+    out = out && !task.at.empty() && std::ranges::any_of(tree.axes, [&](const LoopAxis& axis) {
+            const auto slope = task.at.back().coefficient_of(axis.name);
+            return slope && slope->is_constant(1) && axis.extent.is_multiple_of(line) &&
+                   task.at.back().substitute(axis.name, 0).is_multiple_of(line);
+          });
+  };
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) { check(task); });
+  return out;
+}
+
 }  // namespace
 
 Prices::Prices(const LoopForms& forms, const Target& target, const std::vector<bool>& relaxed)
@@ -252,12 +278,32 @@ bool Prices::is_cascade(const Fusion& fusion) const {
   return false;
 }
 
+// The product, if there is no other reduction.
+std::optional<NodeId> Prices::only_product(const Fusion& fusion) const {
+  std::optional<NodeId> out;
+  for (NodeId node : fusion.nodes) {
+    const LoopForm* form = forms_.find(node);
+    if (!form || !form->reduces()) continue;
+    if (out || !form->is_dot) return std::nullopt;
+    out = node;
+  }
+  return out;
+}
+
 Price Prices::find(const Fusion& fusion) const {
   const TilingRequest request{forms_, fusion, target_, "price", {}, &relaxed_};
-  // On GPUs, kernels are joined at whole axes only: stores of a digit's runs are narrower than the
-  // lines of memory there, and no measurement says yet where that pays.
-  const bool by_digits = target_.kind == TargetKind::Cpu;
-  if (const auto none = refuse_shared_axes(forms_, fusion, by_digits)) {
+  // On GPUs, kernels are joined at whole axes, and where a product's results are stored in whole
+  // lines of memory: no measurement says yet where narrower runs of digits pay.
+  const auto refused = [&]() -> std::optional<NotShared> {
+    if (target_.kind == TargetKind::Cpu) return refuse_shared_axes(forms_, fusion, true);
+    auto none = refuse_shared_axes(forms_, fusion, false);
+    if (!none || none->code != &reasons::kIndexMap || refuse_shared_axes(forms_, fusion, true))
+      return none;
+    const auto product = only_product(fusion);
+    const bool merged = product && stores_lines(first_tree(request), graph_[*product].type.shape);
+    return merged ? std::nullopt : none;
+  };
+  if (const auto none = refused()) {
     Price price{.refusal = none->code, .first = none->first, .second = none->second};
     // Axes that cross each other may still be those of one walk.
     const bool cascade = is_cascade(fusion);

@@ -87,6 +87,7 @@ class Prices {
   std::vector<NodeId> ordered(const Fusion& fusion);
   Key key_of(const Fusion& fusion, const std::vector<NodeId>& nodes);
   bool is_cascade(const Fusion& fusion) const;
+  std::optional<NodeId> only_product(const Fusion& fusion) const;
   Price find(const Fusion& fusion) const;
 
   const LoopForms& forms_;
