@@ -455,7 +455,11 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
         target.asynchronous_dots && !is_half(step.source[step.node.operands[0]].type.dtype);
     const bool is_direct =
         as_it_is.by_copies && as_it_is.count == 1 && (as_it_is.asynchronous || !is_packed_for);
-    if (is_direct && !is_packed_for) return step.keep();
+    // Where units of warps read 16-bit factors as they are, asynchronous ones may read them if
+    // their axes are summed in another order, which takes no copies.
+    const bool takes_no_copies =
+        is_direct && !is_packed_for && !as_it_is.asynchronous && target.asynchronous_dots;
+    if (is_direct && !is_packed_for && !takes_no_copies) return step.keep();
     FactorOrders verdict{.product = printer.value(step.id), .as_it_is = as_it_is.seconds};
     // Factors that units read by copies already are left as they are in case of doubt.
     const double most = (as_it_is.by_copies ? kClearly : 1) * as_it_is.seconds;
@@ -464,10 +468,12 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
     // axis of the result is clearly better.
     enum { Again, Summed, Any };
     for (const int kind : {Again, Summed, Any}) {
-      if (is_direct || (kind != Any && best)) continue;
+      if ((is_direct && !takes_no_copies) || (kind != Any && best)) continue;
       for (Choice& choice : product.choices(/*along_results=*/kind != Summed)) {
         if (kind == Again && !product.takes_again(choice, made)) continue;
+        if (takes_no_copies && !(choice.orders[0].empty() && choice.orders[1].empty())) continue;
         const Kernels kernels = priced(product.made(choice));
+        if (takes_no_copies && !kernels.asynchronous) continue;
         const double share = kind == Any ? kClearly : 1;
         if (!kernels.by_copies || (best && kernels.seconds >= share * best->second.seconds))
           continue;

@@ -574,11 +574,12 @@ graph @sums(%x: bf16[{n}, {h}, {w}, {c}], %g: bf16[{n}, {oh}, {ow}, {f}]) {{
 TEST(Graphs, SumsOverWindowsReadThemInPlace) {
   const Device device("sim:sm_90");
   // Boxes of pixels, of images and pixels, and of images alone; every second pixel; sums in parts;
-  // places of which no box holds a whole turn.
+  // places of which no box holds a whole turn; rows that one group has alone.
   const std::pair<SumOfWindows, bool> cases[] = {
-      {{16, 8, 8, 64, 64, 3}, true},       {{16, 12, 4, 72, 64, 3}, true},
-      {{64, 3, 5, 64, 128, 2}, true},      {{16, 16, 16, 64, 64, 3, 2}, true},
-      {{64, 8, 8, 64, 64, 2, 1, 0}, true}, {{20, 7, 7, 64, 64, 3}, false},
+      {{16, 8, 8, 128, 64, 3}, true},       {{16, 12, 4, 72, 64, 3}, true},
+      {{64, 3, 5, 128, 128, 2}, true},      {{16, 16, 16, 128, 64, 3, 2}, true},
+      {{64, 8, 8, 128, 64, 2, 1, 0}, true}, {{20, 7, 7, 128, 64, 3}, false},
+      {{16, 8, 8, 64, 64, 3}, false},
   };
   for (const auto& [windows, in_place] : cases) {
     const Graph graph = parse_graph(windows.text(), "windows");
