@@ -15,7 +15,7 @@ namespace {
 // whole warps, and a few lanes read the same element.
 bool is_short_digit(const LoopTree& tree, size_t outer, size_t inner) {
   const auto extent = tree.axes[inner].extent.as_constant();
-  if (!extent || *extent >= kWarpThreads) return false;
+  if (!extent || *extent >= kWarpThreads || asks_outside(tree, outer, inner)) return false;
   for (const TreeAccess& access : accesses(tree)) {
     const auto symbols = access.offset.symbols();
     const auto is_loaded = [](const std::string& symbol) {
@@ -31,6 +31,27 @@ bool is_short_digit(const LoopTree& tree, size_t outer, size_t inner) {
 }
 
 }  // namespace
+
+bool asks_outside(const LoopTree& tree, size_t outer, size_t inner) {
+  bool out = false;
+  const auto visit = [&](const LoopStep& s) {
+    if (s.kind != LoopStep::Kind::Load || !s.otherwise || !s.conditions.empty()) return;
+    const Shape& shape = tree.tensors[s.source].type.shape;
+    int coordinates = 0;
+    bool leaves = false;
+    for (size_t d = 0; d < s.at.size(); ++d) {
+      if (!s.at[d].uses(tree.axes[outer].name) && !s.at[d].uses(tree.axes[inner].name)) continue;
+      ++coordinates;
+      leaves |= !proves_in_bounds(s.at[d], shape[d]);
+    }
+    out |= leaves && coordinates > 1;
+  };
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      std::ranges::for_each(task.body.steps, visit);
+    });
+  return out;
+}
 
 void collapse_axes(Scheduled& out, const std::vector<size_t>& nest) {
   // From the inside outwards, because a joined axis is the inner axis of the next pair.

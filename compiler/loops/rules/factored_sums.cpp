@@ -134,7 +134,8 @@ void join_digits(Scheduled& out, int64_t few) {
         const auto a = offset.coefficient_of(outer.name), b = offset.coefficient_of(inner.name);
         beside = beside && a && b && *a == *b * inner.extent;
       }
-      again = (one || beside) && out.try_take(CollapseStep{{outer.name}, {inner.name}});
+      again = (one || beside) && !asks_outside(out.tree, sums.summed[i - 1], sums.summed[i]) &&
+              out.try_take(CollapseStep{{outer.name}, {inner.name}});
     }
   }
 }

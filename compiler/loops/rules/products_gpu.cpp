@@ -123,6 +123,37 @@ bool has_matrix_products(const LoopTree& tree, const LoopTask& sum) {
   });
 }
 
+// Joins the summed axes if matrix units of warps multiply and no factor is contiguous along one: a
+// slice then has elements of any places, and chunks can be cut anywhere. Otherwise each walk along
+// the innermost axis would begin with an empty ring. Tiles of short rows or lanes are mostly empty,
+// so such products are left to kernels that have more rows.
+void join_places(Scheduled& out) {
+  constexpr int64_t kLeastSide = 16;
+  for (bool again = true; again;) {
+    again = false;
+    const auto found = find_factored_sums(out.tree);
+    const auto* sums = std::get_if<FactoredSums>(&found);
+    if (!sums || sums->summed.size() < 2 || !has_matrix_products(out.tree, *sums->sums.front()) ||
+        planned_extent(out.tree, sums->rows) < kLeastSide ||
+        planned_extent(out.tree, sums->lanes) < kLeastSide)
+      return;
+    const auto is_contiguous = [&](size_t axis) {
+      return std::ranges::any_of(
+          accesses(out.tree, *sums->sums.front()),
+          [&](const TreeAccess& access) { return access.stride(out.tree.axes[axis]) == 1; });
+    };
+    const auto is_known = [&](size_t axis) {
+      return out.tree.axes[axis].extent.as_constant().has_value();
+    };
+    if (std::ranges::any_of(sums->summed, is_contiguous) ||
+        !std::ranges::all_of(sums->summed, is_known))
+      return;
+    const size_t inner = sums->summed.size() - 1;
+    again = out.try_take(CollapseStep{{out.tree.axes[sums->summed[inner - 1]].name},
+                                      {out.tree.axes[sums->summed[inner]].name}});
+  }
+}
+
 // --- Slices -------------------------------------------------------------------------------------
 
 // A tile with slices. None if they would not pay, because the product is small or has a factor that
@@ -440,6 +471,7 @@ std::optional<Refusal> tile_products_for_gpu(Scheduled& out, const Target& targe
   if (const auto* refusal = std::get_if<Refusal>(&nest)) return *refusal;
   join_axes(out);
   join_digits(out, kWarpThreads);
+  join_places(out);
   flatten_tensors(out);  // so that coordinates have no digits
   LoopTree tree = out.tree;
   auto found = find_factored_sums(tree);

@@ -42,6 +42,9 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target);
 
 // The rules. Each takes its own steps, and returns a refusal if it cannot serve the tree.
 
+/// Whether a load asks what lies outside of its tensor at coordinates of both axes. If these were
+/// joined, each coordinate would keep its digit.
+bool asks_outside(const LoopTree& tree, size_t outer, size_t inner);
 /// collapse: joins the axes of a nest, the outermost first, if all accesses run through them as
 /// through one axis.
 void collapse_axes(Scheduled& out, const std::vector<size_t>& nest);

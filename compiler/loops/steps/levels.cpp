@@ -294,14 +294,16 @@ struct Collapsing {
     }
     seen_apart |= !tensor.strides.empty();
     for (size_t d = first + 1; d < last; ++d) seen_apart |= tensor.type.shape[d].range().min < 1;
+    bool leaves = false;  // so that each coordinate says whether it lies outside
     for (size_t d = first; outside && d < last; ++d)
-      seen_apart |= !proves_in_bounds(at[d], tensor.type.shape[d]);
+      leaves |= !proves_in_bounds(at[d], tensor.type.shape[d]);
+    seen_apart |= leaves && !by_digits;
     if (seen_apart) return;
     Expr number;
     for (size_t d = first; d < last; ++d) number = number * tensor.type.shape[d] + at[d];
     const auto of_a = number.coefficient_of(tree.axes[a].name);
     const auto of_b = number.coefficient_of(tree.axes[b].name);
-    if (by_digits && (!of_a || !of_b || !(*of_a == *of_b * tree.axes[b].extent))) {
+    if (by_digits && (leaves || !of_a || !of_b || !(*of_a == *of_b * tree.axes[b].extent))) {
       for (Expr& e : at) change(e);
       return;
     }
