@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compiler/lowering/shared_loads.h"
 #include "ir/code/index_program.h"
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
@@ -308,7 +309,9 @@ void GpuLowering::leave_branches() {
 }
 
 Kernel lower_for_gpu(const TileProgram& program, const Target& target) {
-  return GpuLowering(program, target).run();
+  Kernel kernel = GpuLowering(program, target).run();
+  share_loads(kernel);
+  return kernel;
 }
 
 }  // namespace braze
