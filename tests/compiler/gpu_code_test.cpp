@@ -63,6 +63,8 @@ void expect_clean(const Kernel& kernel, std::string_view target_name) {
   expect_clean(generate_gpu(kernel, target(target_name)), kernel);
 }
 
+std::string ptx_of(std::string_view text) { return assembly_text(parsed(text), target("sm_90a")); }
+
 // --- Divisions by constants ----------------------------------------------------------------------
 
 TEST(ConstantDivision, IsTheQuotient) {
@@ -113,6 +115,28 @@ kernel @quotients(%x: in global f32[64] align 64, %y: out global f32[32] align 6
 }
 
 // --- Rows ----------------------------------------------------------------------------------------
+
+// A condition for all lanes of a vector chooses between words. Conditions of lanes choose lanes.
+TEST(GpuRows, OneConditionChoosesWords) {
+  const auto chosen = [](std::string_view condition) {
+    return ptx_of(fmt::format(R"(braze 1 kernel
+kernel @choose(%x: in global bf16[1024] align 64, %z: out global bf16[1024] align 64) target "sm_90a" {{
+  phase grid() block 128 {{
+    %a = load %x[8*tid + lane] align 16 : bf16x8
+    {}
+    %s = select %c, %a, 1.0 : bf16x8
+    store %s, %z[8*tid + lane] align 16
+  }}
+}}
+)",
+                              condition));
+  };
+  const std::string alike = chosen("%p = test (tid < 100) : bool\n    %c = splat %p : boolx8");
+  EXPECT_EQ(count(alike, "selp.b32"), 4u) << alike;
+  EXPECT_EQ(count(alike, "selp.b16"), 0u);
+  const std::string apart = chosen("%c = test (5*tid + lane < 300) : boolx8");
+  EXPECT_EQ(count(apart, "selp.b16"), 8u) << apart;
+}
 
 // A kernel with a phase for each row and dtype: y[tid] = row(x[tid], ..).
 class RowKernel {
@@ -192,8 +216,6 @@ TEST_P(GpuCode, EveryRowAssembles) {
 }
 
 // --- Accesses ------------------------------------------------------------------------------------
-
-std::string ptx_of(std::string_view text) { return assembly_text(parsed(text), target("sm_90a")); }
 
 constexpr std::string_view kScaled = R"(braze 1 kernel
 symbol n: 1..1048576 % 4

@@ -9,6 +9,7 @@
 // Nothing here may be poison or undefined for any operand: divisors are replaced before they can
 // trap, counts before they leave the width. No instruction carries a fast-math flag, and none may
 // lower to a library call, since images import nothing.
+#include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/Function.h>
 #include <llvm/IR/IRBuilder.h>
@@ -716,6 +717,22 @@ Value* add(Row& r) {
 
 Value* bitcast(Row& r) { return r.b.CreateBitCast(r.x, r.type_of(r.result)); }
 
+// --- Choice --------------------------------------------------------------------------------------
+
+// A condition that is the same for all lanes chooses words of several narrow lanes.
+Value* choose(Row& r) {
+  auto& b = r.b;
+  const int bits = r.lanes * r.width();
+  Value* alike = r.machine.simt && !r.is_bool() && r.width() < 32 && r.lanes > 1 && bits % 32 == 0
+                     ? llvm::getSplatValue(r.x)
+                     : nullptr;
+  if (!alike) return b.CreateSelect(r.x, r.y, r.z);
+  llvm::Type* words = llvm::FixedVectorType::get(b.getInt32Ty(), static_cast<unsigned>(bits / 32));
+  return b.CreateBitCast(
+      b.CreateSelect(alike, b.CreateBitCast(r.y, words), b.CreateBitCast(r.z, words)),
+      r.y->getType());
+}
+
 // --- The table -----------------------------------------------------------------------------------
 
 using P = llvm::CmpInst::Predicate;
@@ -758,7 +775,7 @@ constexpr MachineTable<Emitter> kRows = {
     {Op::logical_not, [](Row& r) { return r.b.CreateNot(r.x); }},
     {Op::shl, shift_left},
     {Op::shr, shift_right},
-    {Op::select, [](Row& r) { return r.b.CreateSelect(r.x, r.y, r.z); }},
+    {Op::select, choose},
     {Op::is_nan, [](Row& r) { return r.b.CreateFCmpUNO(r.x, r.x); }},
     {Op::convert, convert},
     {Op::bitcast, bitcast},
