@@ -187,11 +187,37 @@ void TreeEmitter::define(const LoopTask& task, ValueId value, const TaskTile& ti
 
 // --- Bodies -------------------------------------------------------------------------------------
 
-ValueOperand TreeEmitter::body(const LoopBody& body, uint32_t result, const TaskTile& tile) {
-  memo_.assign(body.steps.size(), {});
-  LoopBody only = body;
-  only.results = {result};
-  const std::vector<bool> needed = needed_steps(only);
+namespace {
+
+// A choice between what is loaded where conditions hold and a constant elsewhere is a load that
+// gives this constant elsewhere: the thread tests the conditions anyway, to skip the load.
+void fill_outside(LoopBody& body) {
+  std::vector<size_t> uses(body.steps.size());
+  for (const LoopStep& s : body.steps)
+    for (const uint32_t argument : s.arguments) ++uses[argument];
+  for (const uint32_t result : body.results) ++uses[result];
+  for (LoopStep& chosen : body.steps) {
+    if (chosen.op != ElementwiseOp::select || chosen.arguments.size() != 3) continue;
+    const LoopStep &inside = body.steps[chosen.arguments[0]],
+                   &none = body.steps[chosen.arguments[2]];
+    LoopStep load = body.steps[chosen.arguments[1]];
+    if (inside.kind != LoopStep::Kind::Inside || load.kind != LoopStep::Kind::Load ||
+        none.kind != LoopStep::Kind::Constant || load.otherwise || uses[chosen.arguments[1]] > 1 ||
+        !(inside.conditions == load.conditions))
+      continue;
+    load.otherwise = none.bits;
+    chosen = std::move(load);
+  }
+}
+
+}  // namespace
+
+ValueOperand TreeEmitter::body(const LoopBody& whole, uint32_t result, const TaskTile& tile) {
+  memo_.assign(whole.steps.size(), {});
+  LoopBody body = whole;
+  body.results = {result};
+  if (is_of_threads()) fill_outside(body);
+  const std::vector<bool> needed = needed_steps(body);
   for (uint32_t i = 0; i <= result; ++i)
     if (needed[i]) memo_[i] = made(body, body.steps[i], tile);
   return memo_[result];
@@ -220,7 +246,7 @@ ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const Ta
     std::vector<Expr> all = question.step.at;
     for (const RangeCondition& c : question.step.conditions)
       all.insert(all.end(), {c.value, c.min, c.limit});
-    question.ends = before_ends(axes_along(type_along(all, tile, s.dtype), tile), tile);
+    question.ends = ends_of(s, type_along(all, tile, s.dtype), tile);
   }
   uint64_t hash = hash_of(question.step);
   for (const uint32_t argument : s.arguments) {
@@ -514,12 +540,54 @@ TreeEmitter::TaskTile TreeEmitter::with_rows_that_exist(TaskTile tile) const {
   return tile;
 }
 
+// Whether the element that a load names is there at all indices, whatever its conditions say.
+bool TreeEmitter::exists(const LoopStep& load) const {
+  const Shape& shape = tree_.tensors[load.source].type.shape;
+  for (size_t d = 0; d < load.at.size(); ++d)
+    if (!proves_in_bounds(load.at[d], shape[d])) return false;
+  return true;
+}
+
+// The ends before which a load must stay. A fold looks after its own tails. Where the load's own
+// conditions keep the coordinates inside the tensor, elements beyond the end of the axis may be
+// loaded: then neighbours that read one element, of which some lie beyond the end, have one guard.
+Condition TreeEmitter::ends_of(const LoopStep& load, const ValueType& type,
+                               const TaskTile& tile) const {
+  std::vector<size_t> axes = axes_along(type, tile);
+  const Shape& shape = tree_.tensors[load.source].type.shape;
+  const auto is_kept_inside = [&](size_t d) {
+    return std::ranges::any_of(load.conditions, [&](const RangeCondition& c) {
+      return c.value == load.at[d] && proves_at_most(0, c.min) && proves_at_most(c.limit, shape[d]);
+    });
+  };
+  if (tile.looks_after_tails && is_of_threads())
+    std::erase_if(axes, [&](size_t axis) {
+      bool used = false, kept = true;
+      for (size_t d = 0; axis != kNone && d < load.at.size(); ++d)
+        if (load.at[d].uses(name_of(axis))) {
+          used = true;
+          kept &= is_kept_inside(d);
+        }
+      return used && kept;
+    });
+  return before_ends(axes, tile);
+}
+
 ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& whole) {
   const TaskTile tile = with_rows_that_exist(whole);
   const auto at = substituted(s.at, tile);
   const Shape& shape = tree_.tensors[s.source].type.shape;
   // The tree states the conditions, or the value outside of the tensor.
   Condition condition = conditions(s.conditions, tile);
+  // A load that is the same for several elements is made once for all of them, if it may be made
+  // where the conditions do not hold.
+  const auto extents_of = [&](const Condition& guard) {
+    auto all = at;
+    for (const Expr& e : expressions(guard)) all.push_back(e);
+    return type_along(all, tile, s.dtype).extents;
+  };
+  if (is_of_threads() && !s.otherwise && exists(s) && extents_of(condition) != extents_of({}))
+    condition.clear();
   const bool own = !condition.empty();
   if (tree_.roles || (s.conditions.empty() && s.otherwise)) {
     Condition inner = inside(s.at, at, shape);
@@ -534,7 +602,7 @@ ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& whole) {
     guarded.clip = !condition.empty();
   } else {
     if (!tree_.roles) {
-      const Condition tails = before_ends(axes_along(type, tile), tile);
+      const Condition tails = ends_of(s, type, tile);
       condition.insert(condition.end(), tails.begin(), tails.end());
     }
     guarded.condition = std::move(condition);

@@ -92,6 +92,7 @@ class TreeEmitter {
     // By name of an axis: the index of an element, over position symbols.
     std::unordered_map<std::string, Expr> index;
     std::optional<Layout> layout = {};  // the layout of values that have all dimensions
+    bool looks_after_tails = false;     // whether elements beyond the ends of axes may be anything
   };
   /// A result that is stored as a box after several turns have each made a part of it.
   struct Gathered {
@@ -253,6 +254,10 @@ class TreeEmitter {
   Guard clipped(const std::vector<Expr>& original, const std::vector<Expr>& at,
                 const Shape& shape) const;
   Condition conditions(const std::vector<RangeCondition>& list, const TaskTile& tile);
+  bool exists(const LoopStep& load) const;
+  Condition ends_of(const LoopStep& load, const ValueType& type, const TaskTile& tile) const;
+  /// Whether the program is a plain one for the threads of a GPU.
+  bool is_of_threads() const { return !tree_.roles && code_.warps > 0; }
   /// The axes along which a value of a tile has more than one element.
   static std::vector<size_t> axes_along(const ValueType& type, const TaskTile& tile);
   /// The condition that an element lies before the ends of these axes, where that is not certain.
@@ -269,7 +274,7 @@ class TreeEmitter {
                                                  const std::vector<int64_t>& folded) const;
   ValueId added_products(const std::vector<ValueOperand>& factors, const TaskTile& tile,
                          int64_t dim, std::optional<ValueOperand> sum);
-  std::optional<ValueId> product_added(const LoopTask& task, ValueId state);
+  std::vector<ValueOperand> factors_made(const LoopTask& task) const;
   void drop_constant(const LoopTask& task, TaskTile& tile) const;
   AxesNow axes_at(const LoopTask& task, const Loop& loop) const;
   void note_digits(const LoopRegion& phase);

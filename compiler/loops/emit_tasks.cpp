@@ -160,39 +160,44 @@ void TreeEmitter::fold(const LoopTask& task) {
   TaskTile tile = tile_of(axes_of(task), axes_);
   lay_as_accumulator(tile);
   drop_constant(task, tile);
+  tile.looks_after_tails = task.kind == LoopTask::Kind::Fold;
   const DType dtype = state_dtype(task);
   const auto state = states_.find(task.target);
   auto axes = folded_in_turn(task, tile);
   ValueId value;
   const bool added = state != states_.end() && axes.empty() && before_ends(task.over, tile).empty();
+  std::vector<ValueOperand> factors;
   if (task.kind == LoopTask::Kind::Dot) {
-    std::vector<ValueOperand> factors = factors_of(task, tile);
+    factors = factors_of(task, tile);
     if (added && is_floating(dtype)) {
       factors.emplace_back(state->second);
       state->second = builder_.row(ElementwiseOp::fma, std::move(factors));
       return;
     }
-    if (const auto dim = multiplied_in_registers(task, tile, axes)) {
-      std::optional<ValueOperand> sum;
-      if (state != states_.end() && axes.size() == 1) sum = state->second;
-      value = added_products(factors, tile, *dim, sum);
-      drop(tile, {*dim});
-      std::erase(axes, *dim);
-      if (sum) {
-        state->second = value;
-        return;
-      }
-    } else {
-      value = full(builder_.row(ElementwiseOp::mul, std::move(factors)), tile, dtype);
-    }
   } else {
     value = full(body(task.body, task.body.results[0], tile), tile, body_dtype(task));
-    if (added && task.unrounded)
-      if (const auto sum = product_added(task, state->second)) {
-        state->second = *sum;
-        return;
-      }
+    if (task.unrounded) factors = factors_made(task);
+    if (added && !factors.empty()) {
+      factors.emplace_back(state->second);
+      state->second = builder_.row(ElementwiseOp::fma, std::move(factors));
+      return;
+    }
     value = rounded(value, dtype);
+  }
+  std::optional<ValueOperand> sum;
+  if (state != states_.end() && axes.size() == 1) sum = state->second;
+  const bool multiplies = !factors.empty() && (task.kind == LoopTask::Kind::Dot || sum);
+  const auto dim = multiplies ? multiplied_in_registers(task, tile, axes) : std::nullopt;
+  if (dim) {
+    value = added_products(factors, tile, *dim, sum);
+    drop(tile, {*dim});
+    std::erase(axes, *dim);
+    if (sum) {
+      state->second = value;
+      return;
+    }
+  } else if (task.kind == LoopTask::Kind::Dot) {
+    value = full(builder_.row(ElementwiseOp::mul, std::move(factors)), tile, dtype);
   }
   value = without_tail(value, task.over, tile, info(task.monoid).padding(dtype));
   if (!axes.empty()) value = builder_.fold(task.monoid, value, axes);
@@ -207,12 +212,19 @@ void TreeEmitter::fold(const LoopTask& task) {
 // by `fma`, if there is one.
 std::optional<int64_t> TreeEmitter::multiplied_in_registers(
     const LoopTask& task, const TaskTile& tile, const std::vector<int64_t>& folded) const {
-  constexpr int64_t kMostProducts = 8;
+  constexpr int64_t kMostProducts = 8, kFewSums = 4;
   if (code_.warps == 0 || !is_floating(state_dtype(task)) || !before_ends(task.over, tile).empty())
     return std::nullopt;
+  // The products of one sum wait for each other, so a thread needs several sums.
+  int64_t registers = 1;
+  if (const auto& bound = tree_.values[task.target].layout)
+    for (const auto& axis : bound->layout.axes)
+      for (const Digit& digit : axis)
+        if (digit.resource == Resource::Register) registers *= digit.extent;
   for (const int64_t dim : folded) {
     const Digit& digit = tile.digits[static_cast<size_t>(dim)];
-    if (digit.resource == Resource::Register && digit.extent <= kMostProducts) return dim;
+    if (digit.resource != Resource::Register || digit.extent > kMostProducts) continue;
+    if (task.kind == LoopTask::Kind::Dot || registers / digit.extent >= kFewSums) return dim;
   }
   return std::nullopt;
 }
@@ -239,14 +251,14 @@ ValueId TreeEmitter::added_products(const std::vector<ValueOperand>& factors, co
   return full(*sum, own, code_[sum->value].type.dtype);
 }
 
-// Adds to the state the product in which the task's body ends, by one `fma`. The steps of the body
-// have been made before.
-std::optional<ValueId> TreeEmitter::product_added(const LoopTask& task, ValueId state) {
+// The factors of the product in which the body of a fold ends, if it ends in one. The steps of the
+// body have been made before.
+std::vector<ValueOperand> TreeEmitter::factors_made(const LoopTask& task) const {
   const LoopStep& product = task.body.steps[task.body.results[0]];
-  if (product.dtype != state_dtype(task)) return std::nullopt;
+  if (product.dtype != state_dtype(task)) return {};
   const ValueOperand &a = memo_[product.arguments[0]], &b = memo_[product.arguments[1]];
-  if (a.is_literal() || b.is_literal()) return std::nullopt;
-  return builder_.row(ElementwiseOp::fma, {a, b, state});
+  if (a.is_literal() || b.is_literal()) return {};
+  return {a, b};
 }
 
 void TreeEmitter::drop(TaskTile& tile, const std::vector<int64_t>& dims) {

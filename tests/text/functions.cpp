@@ -6,6 +6,7 @@
 #include "braze/compile.h"
 #include "compiler/fusion/partition.h"
 #include "compiler/loops/build.h"
+#include "compiler/loops/emit.h"
 #include "compiler/loops/interpret.h"
 #include "compiler/loops/steps/text.h"
 #include "compiler/loops/text.h"
@@ -347,6 +348,13 @@ std::string lowered(std::string_view text, std::string_view file_name) {
   return to_text(kernel);
 }
 
+// A tree of a plain program for a GPU, with its layouts, as the tile program that is made of it.
+std::string emitted(std::string_view text, std::string_view file_name) {
+  const TileProgram program = emit(read_loops(text, file_name));
+  fail_if_any(verify(program), "verify");
+  return to_text(program);
+}
+
 // A value of small whole numbers; symbols have their greatest values.
 HostTensor some_value(const TensorType& type) {
   std::vector<int64_t> shape;
@@ -420,6 +428,7 @@ constexpr Function kFunctions[] = {
     {"approximate", run_pass<approximate>},
     {"avx512", trees_for_avx512},
     {"dead-code", run_pass<without_dead_code>},
+    {"emit", emitted},
     {"expand", run_pass<expand>},
     {"expand-static", expand_static},
     {"flatten_updates", run_pass<flattened>},
