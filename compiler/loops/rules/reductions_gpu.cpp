@@ -9,6 +9,7 @@
 
 #include "compiler/loops/rules/layouts.h"
 #include "compiler/loops/rules/reductions.h"
+#include "compiler/loops/rules/windows_gpu.h"
 #include "ir/code/layout.h"
 
 namespace braze {
@@ -784,6 +785,7 @@ bool tile_few_terms(Scheduled& out, const ReductionNest& nest, const WalkFacts& 
 }  // namespace
 
 std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& target) {
+  if (tile_windows_for_gpu(out, target)) return std::nullopt;
   const auto nest = collapsed_reductions(out);
   if (!nest) return unserved_reduction(out.tree);
   const WalkFacts facts = facts_of(out.tree, *nest);
