@@ -190,7 +190,8 @@ def measure_all(workers, seconds, rounds):
     broken = {}
     for turn in range(rounds):
         # Everyone follows everyone.
-        for worker in workers[turn % len(workers):] + workers[:turn % len(workers)]:
+        first = turn % max(len(workers), 1)
+        for worker in workers[first:] + workers[:first]:
             if worker.name in broken:
                 continue
             worker.ask(f"measure {seconds / rounds}")
