@@ -224,11 +224,13 @@ BlockTile choose_block(const LoopTree& tree, const Windows& windows, const WalkF
         std::has_single_bit(static_cast<uint64_t>(tile.rows)) || warp % kWarpThreads == 0;
     if (!dealt || threads > kBlockThreads) return;
     const int64_t own = tile.beside * tile.neighbours;
-    const double cost = (memory + work.cost(tile.across) / static_cast<double>(tile.neighbours)) *
-                        covered(threads, kWarpThreads) * covered(length, own) *
-                        covered(columns, tile.across * tile.vector) * covered(lines, tile.rows) *
-                        (1 + kApart / static_cast<double>(tile.rows)) *
-                        (1 + kApart / static_cast<double>(own));
+    // Fewer registers leave room for more threads, which keep the memory busy.
+    const double crowded = 1 + static_cast<double>(work.registers) / kMostRegisters;
+    const double cost =
+        (memory * crowded + work.cost(tile.across) / static_cast<double>(tile.neighbours)) *
+        covered(threads, kWarpThreads) * covered(length, own) *
+        covered(columns, tile.across * tile.vector) * covered(lines, tile.rows) *
+        (1 + kApart / static_cast<double>(tile.rows)) * (1 + kApart / static_cast<double>(own));
     if (best != 0 && cost >= best) return;
     best = cost;
     out = tile;
