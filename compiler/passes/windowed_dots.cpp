@@ -173,8 +173,11 @@ struct WindowedDot {
     const DotOp dot = *graph[product].as<DotOp>();
     Axes batch = side == 0 ? dot.batch_left : dot.batch_right;
     Axes contract = side == 0 ? dot.contract_left : dot.contract_right;
+    // Of an axis without places, windows would show zeros that nothing multiplied before.
     for (const int64_t axis : axes.back())
-      if (at(own, axis) < 0 || contains(batch, at(own, axis))) return std::nullopt;
+      if (at(own, axis) < 0 || contains(batch, at(own, axis)) ||
+          graph[product].type.shape[static_cast<size_t>(axis)].range().min < 1)
+        return std::nullopt;
     Expr terms(1);
     for (const int64_t axis : contract)
       terms *= graph[graph[product].operands[side]].type.shape[static_cast<size_t>(axis)];

@@ -199,7 +199,7 @@ void expect_same(const Graph& graph, const Graph& made, uint64_t seed) {
 
 TEST(WindowedDots, OfRandomShapes) {
   int products = 0, split = 0, shared = 0;
-  for (uint64_t seed = 0; seed < 400; ++seed) {
+  for (uint64_t seed = 0; seed < 1500; ++seed) {
     SCOPED_TRACE(seed);
     const Graph graph = RandomSum(seed).graph();
     const Graph one = windowed_dots(graph), parts = split_gaps(one, 0);
@@ -220,7 +220,7 @@ TEST(WindowedDots, OfRandomShapes) {
 // There are fewer terms, and they have no gaps if the windows had no strides.
 TEST(WindowedDots, OverPlaces) {
   int moved = 0;
-  for (uint64_t seed = 0; seed < 400; ++seed) {
+  for (uint64_t seed = 0; seed < 1500; ++seed) {
     SCOPED_TRACE(seed);
     const Graph graph = RandomPlaces(seed).graph(), other = split_gaps(graph);
     if (to_text(graph) == to_text(other)) continue;
