@@ -22,20 +22,21 @@ namespace {
 // --- What a tree does ---------------------------------------------------------------------------
 
 struct Work {
-  double instances = 1;    // of the grid
-  double tile = 1;         // elements that one instance works on at a time
-  double operations = 0;   // for all elements
-  double products = 0;     // operations of dots on vector units
-  double small_tiles = 0;  // the multiply-adds that small tiles of tf32 would do in that time
-  double matrix_products =
-      0;                     // operations of dots on matrix units, as if their factors had 16 bits
-  double warp_products = 0;  // operations of dots of 16-bit factors on the matrix units of warps
-  double read = 0;           // bytes of tensors that are read; what is read again counts once
-  double written = 0;        // bytes of tensors that are written
-  double loaded = 0;         // bytes that all instances load
-  double lines = 0;          // bytes of the lines that the warps of a GPU load
-  double cached_again = 0;   // bytes that later loops load again and that the shared cache holds
-  double read_again = 0;     // bytes that later loops load again and that it does not hold
+  double instances = 1;   // of the grid
+  double tile = 1;        // elements that one instance works on at a time
+  double operations = 0;  // for all elements
+  double products = 0;    // operations of dots on vector units
+  // Operations of dots on matrix units, as if their factors had 16 bits.
+  double matrix_products = 0;
+  // What small tiles of tf32 take longer than large ones, in operations like `matrix_products`.
+  double small_tiles = 0;
+  double warp_products = 0;    // operations of dots of 16-bit factors on the matrix units of warps
+  double read = 0;             // bytes of tensors that are read; what is read again counts once
+  double written = 0;          // bytes of tensors that are written
+  double loaded = 0;           // bytes that all instances load
+  double lines = 0;            // bytes of the lines that the warps of a GPU load
+  double cached_again = 0;     // bytes that later loops load again and that the shared cache holds
+  double read_again = 0;       // bytes that later loops load again and that it does not hold
   double beside_products = 0;  // bytes that follow asynchronous dots and do not move beside them
   double slowly = 0;           // what these bytes cost, in bytes at the rate of memory
   double turns = 1;            // of loops in which an instance waits for what it loads

@@ -71,8 +71,8 @@ std::vector<FactorAxis> result_axes(const DotOp& dot, size_t left_rank, size_t r
   return out;
 }
 
-// A product, one factor of which is windows with gaps.
-struct GappedDot {
+// A product, one factor of which is windows.
+struct WindowsDot {
   const Rewriting& step;
   const DotOp& dot;
   size_t side;  // the factor with the windows
@@ -82,7 +82,11 @@ struct GappedDot {
   WindowsOp op = *graph[windows].as<WindowsOp>();
   NodeId x = graph[windows].operands[0], fill = graph[windows].operands[1],
          other = step.operands[1 - side];
-  Shape shape = graph[windows].type.shape;
+  Shape shape = graph[windows].type.shape;  // of the windows
+};
+
+// A product, one factor of which is windows with gaps.
+struct GappedDot : WindowsDot {
   const Axes& batch = side == 0 ? dot.batch_left : dot.batch_right;
   const Axes& contract = side == 0 ? dot.contract_left : dot.contract_right;
   const Axes& other_contract = side == 0 ? dot.contract_right : dot.contract_left;
@@ -270,17 +274,8 @@ struct GappedDot {
 // A product that sums over places of windows with gaps. The windows pair places with elements of x
 // one to one, so it is the sum over the elements of x of their products with windows of the other
 // factor, in which stride and gap are exchanged, and the signs of dilation and low are changed.
-struct SummedGaps {
-  const Rewriting& step;
-  const DotOp& dot;
-  size_t side;  // the factor with the windows
-  NodeId windows;
-  Graph& graph = step.result;
-  SourceLocation where = step.node.location;
-  WindowsOp op = *graph[windows].as<WindowsOp>();
-  NodeId x = graph[windows].operands[0], fill = graph[windows].operands[1],
-         other = step.operands[1 - side];
-  Shape shape = graph[windows].type.shape, elements = graph[x].type.shape;
+struct SummedGaps : WindowsDot {
+  Shape elements = graph[x].type.shape;
   struct Entry {
     size_t number;  // in `op`
     int64_t tap;    // axis of the windows
@@ -438,9 +433,9 @@ Graph split_gaps(const Graph& graph, double least) {
       if (!seen || (is_floating(graph[*seen].type.dtype) && !relaxed[seen->index])) continue;
       const auto windows = as_windows(step.result, step.operands[side]);
       if (!windows) continue;
-      GappedDot gapped{step, *dot, side, *windows};
+      GappedDot gapped{{step, *dot, side, *windows}};
       if (gapped.find_splits(least)) return gapped.interleaved({});
-      SummedGaps summed{step, *dot, side, *windows};
+      SummedGaps summed{{step, *dot, side, *windows}};
       if (const auto x = summed.find()) return summed.product(*x);
     }
     return step.keep();

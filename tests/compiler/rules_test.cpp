@@ -896,15 +896,14 @@ TEST(Windows, AreNotCopiedWhereBoxesCannotBeThem) {
 // Windows that do not overlap: each thread has results of its own, of 8 neighbours in each of two
 // lines.
 TEST(Windows, FewTermsAreFoldedByThreads) {
-  const std::string text =
-      phase_text(parse(R"(graph @main(%x: bf16[64, 224, 224, 64]) {
+  const std::string text = phase_text(parse(R"(graph @main(%x: bf16[64, 224, 224, 64]) {
   %0 = constant -inf : bf16[]
   %1 = broadcast %x {axes: [0, 1, 2, 5]} : bf16[64, 224, 224, 2, 2, 64]
   %2 = windows %1, %0 {axes: [1, 2], taps: [3, 4], strides: [2, 2], dilations: [1, 1], gaps: [1, 1], low: [0, 0]} : bf16[64, 112, 112, 2, 2, 64]
   %3 = reduce max %2 {axes: [3, 4]} : bf16[64, 112, 112, 64]
   return %3
 })"),
-                 find_target("sm_90a").value(), "loops");
+                                      find_target("sm_90a").value(), "loops");
   EXPECT_NE(text.find("parallel ij, k:"), std::string::npos) << text;
   EXPECT_NE(text.find(" | l1:"), std::string::npos) << text;
   EXPECT_EQ(text.find("stream s:"), std::string::npos) << text;

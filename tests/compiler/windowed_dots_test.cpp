@@ -38,14 +38,13 @@ Shape shape_of(std::initializer_list<Axes> lists) {
   return Shape(std::move(dims));
 }
 
-/// The sum over the taps of windows of the product of g[n, places.., (groups,) k] and
-/// w[taps.., (groups,) c, k], with the channels last or behind n.
-struct RandomSum {
+/// What random products of windows share.
+struct RandomProduct {
   fuzz::Random random;
   int64_t count = random.within(1, 3);  // of the axes with windows
   bool grouped = random.one_in(3), swaps = random.one_in(2), last = random.one_in(2);
 
-  explicit RandomSum(uint64_t seed) : random(seed) {}
+  explicit RandomProduct(uint64_t seed) : random(seed) {}
 
   int64_t extent(int64_t most) { return random.one_in(20) ? 0 : random.within(1, most); }
   Axes extents(int64_t most) {
@@ -53,6 +52,12 @@ struct RandomSum {
     for (int64_t i = 0; i < count; ++i) out.push_back(extent(most));
     return out;
   }
+};
+
+/// The sum over the taps of windows of the product of g[n, places.., (groups,) k] and
+/// w[taps.., (groups,) c, k], with the channels last or behind n.
+struct RandomSum : RandomProduct {
+  using RandomProduct::RandomProduct;
 
   Graph graph() {
     constexpr DType kTypes[] = {DType::F32, DType::BF16, DType::F16, DType::F64};
@@ -111,19 +116,9 @@ struct RandomSum {
 
 /// The product of windows of x[n, elements.., (groups,) c] and d[n, places.., (groups,) f] that
 /// sums over n and the places, with the channels last or behind n.
-struct RandomPlaces {
-  fuzz::Random random;
-  int64_t count = random.within(1, 3);  // of the axes with windows
-  bool grouped = random.one_in(3), swaps = random.one_in(2), last = random.one_in(2);
+struct RandomPlaces : RandomProduct {
+  using RandomProduct::RandomProduct;
 
-  explicit RandomPlaces(uint64_t seed) : random(seed) {}
-
-  int64_t extent(int64_t most) { return random.one_in(20) ? 0 : random.within(1, most); }
-  Axes extents(int64_t most) {
-    Axes out;
-    for (int64_t i = 0; i < count; ++i) out.push_back(extent(most));
-    return out;
-  }
   // n, then what `last` says of the channels and other axes.
   Shape image(int64_t n, const Axes& others, const Axes& channels) const {
     return last ? shape_of({{n}, others, channels}) : shape_of({{n}, channels, others});
