@@ -535,8 +535,9 @@ class Search {
       return;
     }
     if (price.refusal && detail)
-      *detail = price.by_tree ? std::string(price.by_tree->summary)
-                              : fmt::format("%{} and %{}", price.first.index, price.second.index);
+      *detail = !price.by_tree.empty()
+                    ? price.by_tree
+                    : fmt::format("%{} and %{}", price.first.index, price.second.index);
     kernel.refusal = price.refusal;
     kernel.cost = price.cost;
     kernel.kind = price.kind;

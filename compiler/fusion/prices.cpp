@@ -316,7 +316,9 @@ Price Prices::find(const Fusion& fusion) const {
     // The target must have what the tile program needs.
     const bool sound = tiling && verify(tiling->tiled.program).empty();
     if (sound) return {.cost = cost_of(tiling->tree, target_)};
-    price.by_tree = tiling ? &codes::kNoEmission : std::get<Refusal>(made).code;
+    const std::string why =
+        tiling ? std::string(codes::kNoEmission.summary) : std::get<Refusal>(made).why;
+    price.by_tree = why.substr(0, why.find('\n'));  // a task may take several lines
     return price;
   }
   LoopTree tree = first_tree(request);

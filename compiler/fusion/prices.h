@@ -29,7 +29,7 @@ struct Price {
   const Code* refusal = nullptr;
   NodeId first = {}, second = {};
   Cost cost = {};
-  const Code* by_tree = nullptr;  ///< why no loop tree serves it either, if one was tried
+  std::string by_tree;  ///< why no loop tree serves it either, if one was tried
 };
 
 class Prices {

@@ -60,9 +60,8 @@ class Counter {
 }  // namespace
 
 bool may_be_cheaper_again(const LoopForms& forms, NodeId dot, const Target& target) {
-  // The dot must be this much larger than each factor, because its factors are read again. Where
-  // prices tell, less is needed to ask for them.
-  const double least = target.kind == TargetKind::Cpu ? 2 : 4;
+  // The dot must be this much larger than each factor, because its factors are read again.
+  const double least = target.kind == TargetKind::Cpu ? 2 : 1;
   const Graph& graph = forms.graph();
   const auto elements = [&](NodeId node) {
     return static_cast<double>(graph[node].type.shape.numel().range().max);

@@ -365,10 +365,12 @@ bool TreeEmitter::surely_has_turn(const Loop& loop) const {
 std::unordered_map<std::string, Expr> TreeEmitter::now_around(const Loop& loop) const {
   std::unordered_map<std::string, Expr> now;
   for (size_t a = 0; a < tree_.axes.size(); ++a) {
-    if (shared_[a].turn == 0) continue;
-    now.insert_or_assign(name_of(a), shared_[a].begin);
+    // Groups may share all of an axis.
+    const bool whole = shared_[a].turn == 0;
+    const Expr begin = whole ? Expr(0) : shared_[a].begin;
+    now.insert_or_assign(name_of(a), begin);
     now.insert_or_assign(end_symbol(tree_.axes[a]).symbol_name(),
-                         shared_[a].begin + shared_[a].turn);
+                         whole ? tree_.axes[a].extent : begin + shared_[a].turn);
   }
   if (loop.limit) {
     const size_t axis = loop.levels[0].axis;

@@ -483,10 +483,14 @@ void TreeEmitter::store(const Stored& stored) {
   } else {
     auto at = substituted(task.at, tile);
     Guard guard{before_ends(tile.dims, tile), {}};
-    // The digits of a composed axis may lie beyond the end of the axis that was composed.
+    // The digits of a composed axis may lie beyond the end of the axis that was composed, and the
+    // indices of a padded axis beyond its old end.
     const Shape& shape = tree_.tensors[task.target].type.shape;
-    for (size_t d = 0; tree_.roles && d < at.size(); ++d)
-      if (has_digits(task.at[d]) && !proves_in_bounds(task.at[d], shape[d]))
+    const auto may_leave = [&](const Expr& e) {
+      return e.kind() == Expr::Kind::Symbol || (tree_.roles && has_digits(e));
+    };
+    for (size_t d = 0; d < at.size(); ++d)
+      if (may_leave(task.at[d]) && !proves_in_bounds(task.at[d], shape[d]))
         guard.condition.push_back({at[d], IndexComparison::Kind::Lt, shape[d]});
     builder_.store(value, MemoryId(task.target), std::move(at), std::move(guard), task.cache);
   }

@@ -135,6 +135,17 @@ std::optional<Refusal> find_factors(const LoopTree& tree, const Cascade& cascade
   return std::nullopt;
 }
 
+// Pads what the first dots sum to whole fragments of the matrix units.
+void pad_sums(Scheduled& out, const Cascade& cascade) {
+  std::set<std::string> padded;
+  for (const auto& [dot, rows_factor] : cascade.dots)
+    if (dot->over.size() == 1 && dot->over[0] != cascade.walk)
+      padded.insert(out.tree.axes[dot->over[0]].name);
+  for (const std::string& axis : padded)
+    if (const auto extent = out.tree.axes[*find_axis(out.tree, axis)].extent.as_constant())
+      out.try_take(PadStep{axis, ceil_divide(*extent, kHalfDotDepth) * kHalfDotDepth});
+}
+
 std::optional<Refusal> take_legal(Scheduled& out, StepKind step) {
   auto refusal = std::visit([&](const auto& kind) { return legal(out.tree, kind); }, step);
   if (!refusal) out.take(std::move(step));
@@ -148,11 +159,23 @@ std::string grid_of(const LoopTree& tree, const Cascade& cascade) {
   return tree.axes[*cascade.rows].name;
 }
 
-// Deals the rows to instances, with `cut` inside of each; then walks in turns of `turn` indices,
-// in so many chunks, and stages the factors.
+// Whether an instance, which has so many rows, has all of them, and another axis is on the grid.
+bool is_one_tile(const LoopTree& tree, const Cascade& cascade, int64_t rows) {
+  return cascade.nest.size() > 1 && tree.axes[*cascade.rows].extent.is_constant(rows);
+}
+
+// How the rows are cut inside of an instance, and which of these loops are dealt to the machine.
+struct RowSteps {
+  std::vector<StepKind> cut, dealt;
+  bool one_tile = false;  // whether an instance has all rows
+};
+
+// Deals the rows to instances; then walks in turns of `turn` indices, in so many chunks, and stages
+// the factors.
 std::optional<Refusal> walk_in_turns(Scheduled& out, const Cascade& cascade, const Factors& factors,
-                                     std::vector<StepKind> cut, const std::vector<StepKind>& dealt,
-                                     int64_t turn, int64_t chunks, const WalkRanges& ranges) {
+                                     RowSteps row_steps, int64_t turn, int64_t chunks,
+                                     const WalkRanges& ranges) {
+  auto& [cut, dealt, one_tile] = row_steps;
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   const std::string rows = name(*cascade.rows), walk = name(cascade.walk),
                     grid = grid_of(out.tree, cascade);
@@ -164,8 +187,7 @@ std::optional<Refusal> walk_in_turns(Scheduled& out, const Cascade& cascade, con
   for (const size_t axis : cascade.nest)
     if (axis != *cascade.rows && name(axis) != grid)
       cut.emplace_back(TupleStep{{grid}, {name(axis)}});
-  const bool has_all = cut.size() == 1;
-  if (grid != rows && !has_all) cut.emplace_back(TupleStep{{grid}, {rows}});
+  if (grid != rows && !one_tile) cut.emplace_back(TupleStep{{grid}, {rows}});
   cut.emplace_back(OnStep{{grid}, Machine::Grid});
   cut.insert(cut.end(), dealt.begin(), dealt.end());
   for (StepKind& step : cut)
@@ -314,18 +336,28 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
     const int64_t registers = (factors.columns + turn + turn / 2) * kGroupRows / 128 + 40;
     return bytes + 1024 <= target.l1_bytes && registers <= kGroupRegisters;
   };
+  // A walk has more than one turn, or a turn that is not whole.
+  const auto is_one = [&](int64_t length) {
+    return out.tree.axes[cascade.walk].extent.is_constant(length);
+  };
   int64_t turn = kMostTurn;
-  while (turn > 16 && !fits(turn)) turn /= 2;
+  while (turn > 16 && (!fits(turn) || is_one(turn))) turn /= 2;
   if (!fits(turn)) return no_rule("the sums or the copies of a turn do not fit into the machine");
 
-  std::vector<StepKind> cut = {SplitStep{{rows}, kGroupRows, true}, WholeStep{{rows, 2}}}, dealt;
+  // The loops over rows: on the grid, unless an instance has all rows; over groups; over the rows
+  // of one of them.
+  RowSteps row_steps{
+      .cut = {}, .dealt = {}, .one_tile = is_one_tile(out.tree, cascade, groups * kGroupRows)};
+  int64_t loop = 1;
+  if (!row_steps.one_tile)
+    row_steps.cut.emplace_back(SplitStep{{rows, loop++}, groups * kGroupRows, true});
   if (!one_group) {
-    cut = {SplitStep{{rows}, kGroups * kGroupRows, true}, SplitStep{{rows, 2}, kGroupRows, true},
-           WholeStep{{rows, 3}}};
-    dealt = {OnStep{{rows, 2}, Machine::Group}};
+    row_steps.cut.emplace_back(SplitStep{{rows, loop}, kGroupRows, true});
+    row_steps.dealt.emplace_back(OnStep{{rows, loop++}, Machine::Group});
   }
-  if (auto refusal = walk_in_turns(out, cascade, factors, std::move(cut), dealt, turn,
-                                   /*chunks=*/1, {kRanges.turns, kRanges.indices, picks}))
+  row_steps.cut.emplace_back(WholeStep{{rows, loop}});
+  if (auto refusal = walk_in_turns(out, cascade, factors, std::move(row_steps), turn, /*chunks=*/1,
+                                   {kRanges.turns, kRanges.indices, picks}))
     return refusal;
   // A copy that two turns read keeps the first dots from running ahead. What is read only in few of
   // the turns is loaded there instead.
@@ -585,9 +617,11 @@ std::optional<Refusal> take_warps(Scheduled& out, const Cascade& cascade, const 
   const int64_t chunks =
       one_warp ? count_chunks(out.tree, cascade, factors, *tile, target) : int64_t{1};
   const size_t values = out.tree.values.size();
-  std::vector<StepKind> cut = {SplitStep{{rows}, tile->rows(), true}, WholeStep{{rows, 2}}};
-  if (out.tree.axes[*cascade.rows].extent.is_constant(tile->rows())) cut = {WholeStep{{rows}}};
-  if (auto refusal = walk_in_turns(out, cascade, factors, std::move(cut), {}, tile->turn, chunks,
+  RowSteps row_steps{.cut = {SplitStep{{rows}, tile->rows(), true}, WholeStep{{rows, 2}}},
+                     .dealt = {},
+                     .one_tile = is_one_tile(out.tree, cascade, tile->rows())};
+  if (row_steps.one_tile) row_steps.cut = {WholeStep{{rows}}};
+  if (auto refusal = walk_in_turns(out, cascade, factors, std::move(row_steps), tile->turn, chunks,
                                    {kPlainRanges.turns, kPlainRanges.indices, picks}))
     return refusal;
   const bool has_chunks = out.tree.phases.size() > 1 && chunks > 1;
@@ -634,6 +668,7 @@ std::optional<Refusal> tile_cascade_for_gpu(Scheduled& out, const Target& target
   draw_factors(out);
   if (target.matrix_speed == 0)
     return no_rule("no rule can choose the steps for dots without a matrix unit");
+  pad_sums(out, std::get<Cascade>(find_cascade(out.tree)));
   // The tasks of the cascade stay those of the tree before the steps.
   const Scheduled before = out;
   const auto cascade = std::get<Cascade>(find_cascade(before.tree));

@@ -160,7 +160,7 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     Scheduled out{std::move(tree), {}, std::move(refused)};
     if (auto refusal =
             gpu ? tile_reductions_for_gpu(out, target) : tile_reductions_for_cpu(out, target))
-      return *refusal;
+      return out.refused.value_or(*refusal);  // the rule that is for such trees knows best
     mark_streaming(out, target);
     return out;
   }

@@ -1,9 +1,11 @@
 #include "compiler/loops/steps/axes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "compiler/loops/text.h"
+#include "ir/ops/scalar.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -509,6 +511,138 @@ LoopTree take(LoopTree tree, const ComposeStep& step) {
     region.insert(region.erase(at), std::make_move_iterator(body.begin()),
                   std::make_move_iterator(body.end()));
   }
+  return tree;
+}
+
+// --- pad ----------------------------------------------------------------------------------------
+
+namespace {
+
+// Whether the coordinates lie outside of the shape exactly where they are beyond the end of the
+// axis.
+bool ends_with(const std::vector<Expr>& at, const Shape& shape, const LoopAxis& axis) {
+  size_t along = 0;
+  for (size_t d = 0; d < at.size(); ++d) {
+    if (!at[d].uses(axis.name)) continue;
+    if (at[d] != axis.index() || shape[d] != axis.extent) return false;
+    ++along;
+  }
+  return along == 1;
+}
+
+// Whether a load can be 0 beyond the end of the axis.
+bool may_be_0(const LoopTree& tree, const LoopStep& load, const LoopAxis& axis) {
+  return load.conditions.empty() && load.otherwise.value_or(0) == 0 &&
+         ends_with(load.at, tree.tensors[load.source].type.shape, axis);
+}
+
+// Whether a step is 0 where the loads along the axis are.
+bool vanishes(const LoopTree& tree, const LoopBody& body, uint32_t number, const LoopAxis& axis) {
+  const LoopStep& s = body.steps[number];
+  if (s.kind == LoopStep::Kind::Load) return may_be_0(tree, s, axis);
+  if (s.kind != LoopStep::Kind::Apply) return false;
+  const auto argument = [&](size_t i) { return vanishes(tree, body, s.arguments[i], axis); };
+  const auto is_finite = [&](size_t i) {
+    const LoopStep& constant = body.steps[s.arguments[i]];
+    return constant.kind == LoopStep::Kind::Constant && is_floating(constant.dtype) &&
+           std::isfinite(bits_to_double(constant.dtype, constant.bits));
+  };
+  switch (s.op) {
+    case ElementwiseOp::convert:
+    case ElementwiseOp::neg:
+      return argument(0);
+    case ElementwiseOp::mul:
+      return (argument(0) && (argument(1) || is_finite(1))) || (argument(1) && is_finite(0));
+    default:
+      return false;
+  }
+}
+
+// Why the task does not permit that the axis becomes longer than it is.
+std::optional<Refusal> refuse_longer(const LoopTree& tree, const LoopTask& task, size_t number) {
+  const LoopAxis& axis = tree.axes[number];
+  const auto uses = [&](const Expr& e) { return e.uses(axis.name); };
+  const std::string made =
+      task.makes_value() ? "%" + tree.values[task.target].name : tree.tensors[task.target].name;
+  if (contains(task.along, number) || (task.makes_value() && tree.values[task.target].layout))
+    return Refusal{&codes::kIsState, fmt::format("{} is made along {}", made, axis.name),
+                   "name an axis along which dots sum, before layouts are bound"};
+  if (contains(task.over, number)) {
+    const bool sums =
+        task.kind == LoopTask::Kind::Dot && !task.rescale && task.combine == Combine::None;
+    if (!sums || !std::ranges::all_of(task.body.results, [&](uint32_t result) {
+          return vanishes(tree, task.body, result, axis);
+        }))
+      return Refusal{
+          &codes::kIsState,
+          fmt::format("{} combines more than zeros beyond the end of {}", made, axis.name),
+          "name an axis along which dots sum, and which ends where their factors end"};
+  }
+  if (!task.makes_value() && std::ranges::any_of(task.at, uses) &&
+      !ends_with(task.at, tree.tensors[task.target].type.shape, axis))
+    return Refusal{&codes::kSeenApart,
+                   fmt::format("{} continues beyond the end of {}", made, axis.name),
+                   "name an axis that ends where the tensors end"};
+  for (const LoopStep& s : task.body.steps) {
+    const bool along = std::ranges::any_of(s.at, uses);
+    const bool is_same =
+        s.kind == LoopStep::Kind::Load ? may_be_0(tree, s, axis)
+        : s.kind == LoopStep::Kind::Read
+            ? std::ranges::all_of(s.at,
+                                  [&](const Expr& e) { return !uses(e) || e == axis.index(); })
+            : true;
+    if (along && !is_same)
+      return Refusal{&codes::kSeenApart,
+                     fmt::format("{} reads along {} what does not end where {} ends", made,
+                                 axis.name, axis.name),
+                     "name an axis that ends where the tensors end"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const PadStep& step) {
+  const auto number = find_axis(tree, step.axis);
+  if (!number) return no_such("axis", step.axis);
+  const LoopAxis& axis = tree.axes[*number];
+  const auto extent = axis.extent.as_constant();
+  if (!extent || step.extent <= *extent)
+    return Refusal{&codes::kNotConstant,
+                   fmt::format("{} is not greater than the extent of {}, which is {}", step.extent,
+                               step.axis, axis.extent.to_string()),
+                   "name an axis of constant extent, and a greater one"};
+  std::optional<Refusal> out;
+  for (const LoopRegion& phase : tree.phases) {
+    visit_loops(phase, [&](const Loop& loop) {
+      if (!runs_over(loop, *number) || out) return;
+      out = marked(tree, loop);
+      if (!out) out = bounds_use(tree, loop.body, *number);
+      if (loop.levels.size() != 1 || loop.levels[0].turn != 1 || loop.bounds ||
+          loop.on != Machine::None)
+        out = Refusal{&codes::kLevelsDiffer,
+                      fmt::format("`{}` is cut, dealt, or has bounds", to_text(tree, loop)),
+                      "pad an axis before its loops are split"};
+    });
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      if (!out) out = refuse_longer(tree, task, *number);
+    });
+  }
+  return out;
+}
+
+LoopTree take(LoopTree tree, const PadStep& step) {
+  LoopAxis& axis = tree.axes[find_axis(tree, step.axis).value()];
+  axis.extent = step.extent;
+  const Expr index = axis.index();
+  for (LoopRegion& phase : tree.phases)
+    change_tasks(phase, [&](LoopTask& task) {
+      for (LoopStep& s : task.body.steps)
+        if (s.kind == LoopStep::Kind::Load &&
+            std::ranges::any_of(s.at, [&](const Expr& e) { return e.uses(axis.name); }))
+          s.otherwise = 0;
+      change_exprs(task, [&](Expr& e) { e = e.substitute(axis.name, index); });
+    });
   return tree;
 }
 

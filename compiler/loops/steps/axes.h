@@ -1,5 +1,5 @@
 // axes.h — steps that change axes, or how axes lie in tiles and tensors: `last`, `lead`, `flatten`,
-// `residues` and `compose`.
+// `residues`, `compose` and `pad`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
@@ -82,5 +82,20 @@ struct ComposeStep {
 };
 std::optional<Refusal> legal(const LoopTree& tree, const ComposeStep& step);
 LoopTree take(LoopTree tree, const ComposeStep& step);
+
+/// `pad r 80`: axis r gets the extent 80. Beyond its old end, which is that of all tensors along
+/// it, loads are 0 and nothing is stored; of what is combined along it, dots alone may be, whose
+/// factors are 0 there. A matrix unit multiplies whole fragments only.
+struct PadStep {
+  static constexpr std::string_view kName = "pad";
+  std::string axis;
+  int64_t extent = 1;
+  void fields(auto& visit) {
+    visit.axis(axis);
+    visit(extent);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const PadStep& step);
+LoopTree take(LoopTree tree, const PadStep& step);
 
 }  // namespace braze

@@ -36,7 +36,7 @@ using StepKind =
                  ChunkStep, StageStep, LoadStep, ShareStep, KeepStep, AgainStep, FactorStep,
                  PackStep, RingStep, RolesStep, RegistersStep, UnitStep, DealStep, TurnsStep,
                  AheadStep, UnrollStep, PartialStep, PartStep, EncloseStep, SeekStep, BindStep,
-                 CacheStep, LastStep, LeadStep, FlattenStep, ResiduesStep, ComposeStep>;
+                 CacheStep, LastStep, LeadStep, FlattenStep, ResiduesStep, ComposeStep, PadStep>;
 
 struct LoopTreeStep {
   StepKind kind;
