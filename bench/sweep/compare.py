@@ -67,7 +67,7 @@ def main():
     scale = sweep.scale_of(options.device)
     paths = {"old": sweep.find_bench_sweep(options.old), "new": sweep.find_bench_sweep(options.new)}
     rows = sweep.read_rows(paths["new"], scale, options)
-    workers = [sweep.Worker(name, [path, "serve", sweep.LIST, scale, options.device]) for name, path in paths.items()]
+    workers = [sweep.Worker(name, [path, "serve", options.list, scale, options.device]) for name, path in paths.items()]
     print("| workload | old us | new us | old / new | kernels | values | |")
     print("| --- | ---: | ---: | ---: | --- | --- | --- |")
     results, end = [], time.monotonic() + options.limit_seconds

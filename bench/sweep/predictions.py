@@ -40,10 +40,11 @@ class Build:
     def __init__(self, options):
         self.bench = sweep.find_bench_sweep(options.bench or options.build)
         self.braze = os.path.join(options.build, "bin", "braze")
+        self.list = options.list
 
     def explain(self, scale, row, patience, *arguments):
         """What `braze explain --json` says about the graph of a row, or {"error": what went wrong}."""
-        graph = subprocess.run([self.bench, "graph", sweep.LIST, scale, row], capture_output=True, text=True, check=True)
+        graph = subprocess.run([self.bench, "graph", self.list, scale, row], capture_output=True, text=True, check=True)
         with tempfile.NamedTemporaryFile("w", suffix=".braze") as file:
             file.write(graph.stdout)
             file.flush()

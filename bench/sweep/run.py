@@ -44,7 +44,7 @@ def versions(peers):
 def workers_of(options, executable, scale, device, peers, folder):
     rows = os.path.join(folder, "rows.json")
     with open(rows, "w") as file:
-        for row in sweep.read_rows(executable, scale, argparse.Namespace(family=None, half=None, rows=None)):
+        for row in sweep.list_rows(executable, options.list, scale):
             file.write(json.dumps(row) + "\n")
     # Frameworks keep their memory, so that page faults are not counted as our speed.
     environment = {"MALLOC_TOP_PAD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "8589934592",
@@ -52,7 +52,7 @@ def workers_of(options, executable, scale, device, peers, folder):
                    "TF_CPP_MIN_LOG_LEVEL": "3"}
     if device == "cpu":
         environment["JAX_PLATFORMS"] = "cpu"
-    workers = [sweep.Worker("braze", [executable, "serve", sweep.LIST, scale, device])]
+    workers = [sweep.Worker("braze", [executable, "serve", options.list, scale, device])]
     for peer in peers:
         command = [sys.executable, os.path.join(sweep.FOLDER, "worker.py"), peer, device, rows]
         workers.append(sweep.Worker(peer, command, environment))

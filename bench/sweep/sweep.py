@@ -105,8 +105,8 @@ def list_rows(executable, path, scale):
 
 
 def read_rows(executable, scale, options):
-    """The rows of workloads.txt at a scale, those that the options choose."""
-    return [row for row in list_rows(executable, LIST, scale)
+    """The rows of the list at a scale, those that the options choose."""
+    return [row for row in list_rows(executable, options.list, scale)
             if (not options.family or row["family"] in options.family)
             and (not options.half or row["half"] == options.half)
             and (not options.rows or row["name"] in options.rows)]
@@ -114,7 +114,8 @@ def read_rows(executable, scale, options):
 
 def add_row_options(parser):
     parser.add_argument("--device", default="cpu", help="cpu or cuda:0")
-    parser.add_argument("--family", nargs="*", help="some families of workloads.txt")
+    parser.add_argument("--list", default=LIST, help="the rows (default: workloads.txt); draw.py draws others")
+    parser.add_argument("--family", nargs="*", help="some families of the list")
     parser.add_argument("--half", choices=("fit", "judge"))
     parser.add_argument("--rows", nargs="*", help="some rows, by name")
     parser.add_argument("--limit-seconds", type=float, default=math.inf, help="start no row after so long")

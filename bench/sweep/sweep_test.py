@@ -14,7 +14,7 @@ import predictions
 import report
 import sweep
 
-EVERYTHING = argparse.Namespace(family=None, half=None, rows=None)
+EVERYTHING = argparse.Namespace(list=sweep.LIST, family=None, half=None, rows=None)
 
 
 def rows_of(scale):
@@ -66,6 +66,16 @@ class List(unittest.TestCase):
             names = [i["name"] for i in row["inputs"]]
             for wanted in sweep.wanted_gradients(row) or ():
                 self.assertIn(wanted, names, row["name"])
+
+    def test_drawn_rows_have_graphs(self):
+        draw = os.path.join(sweep.FOLDER, "draw.py")
+        drawn = [subprocess.run([draw, seed], check=True, capture_output=True, text=True).stdout for seed in "112"]
+        self.assertEqual(drawn[0], drawn[1])
+        self.assertNotEqual(drawn[0], drawn[2])
+        for text in drawn[1:]:
+            done = subprocess.run([EXECUTABLE, "verify", "/dev/stdin"], input=text, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn(" 0 wrong", done.stdout)
 
     def test_a_wrong_row_is_named_with_its_line(self):
         for text, what in (("a/b scale shape=4y", "number"), ("a/b scales shape=4", "no kind"),

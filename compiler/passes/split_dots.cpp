@@ -16,7 +16,8 @@ namespace {
 constexpr int64_t kTile = 128;  // rows and columns of a tile, approximately
 constexpr int64_t kLeastSum =
     1024;  // the number of terms from which on a partial sum is worth writing
-constexpr int64_t kSumMultiple = 64;  // of the terms, for bulk copies
+constexpr int64_t kSumMultiple = 64;    // of the terms, for bulk copies
+constexpr int64_t kCopiedElements = 8;  // of 16 bits, whose multiples bulk copies move
 
 // A CPU divides sums of many terms, because tasks read the factors of a part again from their
 // caches. The numbers are no facts of a machine, so that all CPUs add in the same order.
@@ -60,10 +61,12 @@ bool is_made_by_reductions(const Graph& graph, NodeId factor) {
   return dots && reduces;
 }
 
-// How a product is divided: the contracted axis with this number becomes so many parts.
+// How a product is divided: the contracted axis with this number becomes so many parts of so many
+// terms. Beyond the end of the axis, the terms of the last part are 0.
 struct Cut {
   size_t pair = 0;
   int64_t parts = 1;
+  int64_t terms = 0;
 };
 
 // The extents of a product.
@@ -105,13 +108,14 @@ Cut cut_for_cpu(const Graph& graph, const std::vector<NodeId>& operands, const D
   for (size_t pair = 0; pair < dot.contract_left.size(); ++pair) {
     const int64_t extent = left[static_cast<size_t>(dot.contract_left[pair])].range().max;
     for (int64_t parts = 2; parts <= std::min(extent, static_cast<int64_t>(2 * wanted)); ++parts)
-      if (extent % parts == 0 && away(parts) < away(out.parts)) out = {pair, parts};
+      if (extent % parts == 0 && away(parts) < away(out.parts)) out = {pair, parts, extent / parts};
   }
   return out;
 }
 
 // One part if the product stays whole. There are so few parts that all of them run at the same
-// time, and of the axes the outermost that gives the most is cut.
+// time, and of the axes the outermost that gives the most is cut. If no number of parts is a
+// divisor, the only axis is cut where bulk copies begin.
 Cut cut_for_gpu(const Graph& graph, const std::vector<NodeId>& operands, const DotOp& dot,
                 const Target& target) {
   const std::optional<Extents> extents = extents_of(graph, operands, dot);
@@ -138,16 +142,35 @@ Cut cut_for_gpu(const Graph& graph, const std::vector<NodeId>& operands, const D
   for (size_t pair = 0; pair < dot.contract_left.size(); ++pair) {
     const int64_t extent = left[static_cast<size_t>(dot.contract_left[pair])].range().max;
     for (int64_t parts = most; parts > out.parts; --parts)
-      if (extent % parts == 0 && terms / parts % kSumMultiple == 0) out = {pair, parts};
+      if (extent % parts == 0 && terms / parts % kSumMultiple == 0)
+        out = {pair, parts, extent / parts};
   }
-  return out;
+  // Bulk copies alone find zeros beyond the end of the tensor, in rows of whole 16 bytes.
+  const auto is_copied = [&](NodeId factor) {
+    const Shape& shape = graph[factor].type.shape;
+    return shape[shape.rank() - 1].is_multiple_of(kCopiedElements);
+  };
+  if (2 * out.parts > most || dot.contract_left.size() > 1 || !target.asynchronous_dots ||
+      !std::ranges::all_of(operands, is_copied))
+    return out;
+  const int64_t part = (terms + most * kSumMultiple - 1) / (most * kSumMultiple) * kSumMultiple;
+  return {0, (terms + part - 1) / part, part};
 }
 
 // `x` with the axis as two axes: the parts, and the places within a part.
-NodeId cut(Graph& graph, NodeId x, size_t axis, int64_t parts, const SourceLocation& where) {
+NodeId cut(Graph& graph, NodeId x, size_t axis, const Cut& cut, const SourceLocation& where) {
+  const int64_t all = cut.parts * cut.terms;
+  if (const Expr missing = Expr(all) - graph[x].type.shape[axis]; !missing.is_constant(0)) {
+    const size_t rank = graph[x].type.shape.rank();
+    std::vector<Expr> low(rank, 0), high(rank, 0);
+    high[axis] = missing;
+    const NodeId zero = build::scalar(graph, graph[x].type.dtype, 0, where);
+    x = build::pad(graph, x, zero, std::move(low), std::move(high), std::vector<int64_t>(rank),
+                   where);
+  }
   std::vector<Expr> dims = graph[x].type.shape.dims();
-  dims[axis] = floordiv(dims[axis], parts);
-  dims.insert(dims.begin() + static_cast<ptrdiff_t>(axis), parts);
+  dims[axis] = cut.terms;
+  dims.insert(dims.begin() + static_cast<ptrdiff_t>(axis), cut.parts);
   return build::reshape(graph, x, Shape(std::move(dims)), where);
 }
 
@@ -162,13 +185,13 @@ std::vector<int64_t> shifted(std::vector<int64_t> axes, int64_t axis) {
 std::optional<NodeId> in_parts(Graph& graph, const std::vector<NodeId>& factors, const DotOp& dot,
                                const Node& product, const Target& target) {
   const bool cpu = target.kind == TargetKind::Cpu;
-  const auto [pair, parts] =
+  const Cut into =
       cpu ? cut_for_cpu(graph, factors, dot) : cut_for_gpu(graph, factors, dot, target);
-  if (parts == 1) return std::nullopt;
+  if (into.parts == 1) return std::nullopt;
   const SourceLocation where = product.location;
-  const int64_t left = dot.contract_left[pair], right = dot.contract_right[pair];
-  const NodeId x = cut(graph, factors[0], static_cast<size_t>(left), parts, where);
-  const NodeId y = cut(graph, factors[1], static_cast<size_t>(right), parts, where);
+  const int64_t left = dot.contract_left[into.pair], right = dot.contract_right[into.pair];
+  const NodeId x = cut(graph, factors[0], static_cast<size_t>(left), into, where);
+  const NodeId y = cut(graph, factors[1], static_cast<size_t>(right), into, where);
   DotOp partial = dot;
   partial.batch_left = shifted(dot.batch_left, left);
   partial.batch_right = shifted(dot.batch_right, right);
