@@ -135,15 +135,29 @@ std::optional<Refusal> find_factors(const LoopTree& tree, const Cascade& cascade
   return std::nullopt;
 }
 
-// Pads what the first dots sum to whole fragments of the matrix units.
+// Pads what the first dots sum to whole fragments of the matrix units. Of heads that lie side by
+// side in the rows of a tensor, each gets a row of its own, which ends where the axis does.
 void pad_sums(Scheduled& out, const Cascade& cascade) {
-  std::set<std::string> padded;
+  std::map<std::string, int64_t> extents;
   for (const auto& [dot, rows_factor] : cascade.dots)
     if (dot->over.size() == 1 && dot->over[0] != cascade.walk)
-      padded.insert(out.tree.axes[dot->over[0]].name);
-  for (const std::string& axis : padded)
-    if (const auto extent = out.tree.axes[*find_axis(out.tree, axis)].extent.as_constant())
-      out.try_take(PadStep{axis, ceil_divide(*extent, kHalfDotDepth) * kHalfDotDepth});
+      if (const auto extent = out.tree.axes[dot->over[0]].extent.as_constant())
+        extents.emplace(out.tree.axes[dot->over[0]].name, *extent);
+  for (const auto& [axis, extent] : extents) {
+    const int64_t padded = ceil_divide(extent, kHalfDotDepth) * kHalfDotDepth;
+    if (padded == extent) continue;
+    std::map<std::string, size_t> joined;  // a dimension of a tensor in which rows lie side by side
+    visit_steps(out.tree.phases[0], LoopStep::Kind::Load, [&](const LoopTask&, const LoopStep& s) {
+      const LoopTensor& tensor = out.tree.tensors[s.source];
+      for (size_t d = 0; d < s.at.size(); ++d)
+        if (s.at[d].uses(axis) && tensor.type.shape[d].as_constant() != extent)
+          joined.emplace(tensor.name, d);
+    });
+    Scheduled next = out;
+    for (const auto& [tensor, dimension] : joined)
+      next.try_take(ResiduesStep{tensor, static_cast<int64_t>(dimension), extent});
+    if (next.try_take(PadStep{axis, padded})) out = std::move(next);
+  }
 }
 
 std::optional<Refusal> take_legal(Scheduled& out, StepKind step) {

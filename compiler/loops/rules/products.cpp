@@ -264,10 +264,17 @@ struct Factors {
   int64_t slot_panels = 0;  // rows and columns of all panels of a slot
 };
 
+// How many elements a row of a panel has.
+int64_t panel_elements(const LoopStep& load) {
+  return kPanelBytes / static_cast<int64_t>(size_of(load.dtype));
+}
+
+// What is copied if a turn sums `depth` indices of the innermost summed axis.
 std::variant<Factors, Refusal> find_factors(const LoopTree& tree, const Products& products,
-                                            int64_t rows, int64_t columns) {
-  Factors out;
+                                            int64_t rows, int64_t columns, int64_t depth) {
+  Factors out{.tensors = {}, .depth = depth};
   const size_t along = products.summed.back();
+  const LoopStep& first = products.dots[0]->body.steps[products.dots[0]->body.results[0]];
   for (const LoopTask* dot : products.dots)
     for (size_t factor = 0; factor < 2; ++factor) {
       const LoopStep& load = dot->body.steps[dot->body.results[factor]];
@@ -277,10 +284,9 @@ std::variant<Factors, Refusal> find_factors(const LoopTree& tree, const Products
         return no_rule("asynchronous products have factors of 16 bits, or may round to tf32");
       if (tree.tensors[load.source].mode != Mode::In)
         return no_rule("a factor's memory is written");
-      const int64_t depth = kPanelBytes / static_cast<int64_t>(size_of(load.dtype));
-      if (out.depth != 0 && out.depth != depth)
+      const int64_t panel = panel_elements(load);
+      if (panel != panel_elements(first))
         return no_rule("the factors have dtypes of different sizes");
-      out.depth = depth;
       const bool is_left = (factor == 0) != products.swap;
       const size_t own = is_left ? products.rows : products.columns;
       if (auto refusal = refuse_copies(tree, load, {own, along}, along, depth)) return *refusal;
@@ -296,11 +302,34 @@ std::variant<Factors, Refusal> find_factors(const LoopTree& tree, const Products
             const LoopStep& same = other->body.steps[other->body.results[factor]];
             return &same != &load && same.source == load.source && same.at == load.at;
           });
-      // What does not run along the summed axis has whole panels.
+      // Panels lie along the summed axis, or across it.
       const int64_t lines = is_left ? rows : columns;
-      if (!known) out.slot_panels += last ? lines : ceil_divide(lines, depth) * depth;
+      if (!known)
+        out.slot_panels +=
+            last ? ceil_divide(depth, panel) * lines : ceil_divide(lines, panel) * depth;
       if (std::ranges::count(out.tensors, name) == 0) out.tensors.push_back(name);
     }
+  return out;
+}
+
+// With turns of whole panels; where the memory of a factor goes on beyond the end of the summed
+// axis, with a divisor of its extent, or with all of it.
+std::variant<Factors, Refusal> find_factors(const LoopTree& tree, const Products& products,
+                                            int64_t rows, int64_t columns) {
+  const LoopStep& first = products.dots[0]->body.steps[products.dots[0]->body.results[0]];
+  const int64_t panel = panel_elements(first);
+  auto out = find_factors(tree, products, rows, columns, panel);
+  const auto extent = tree.axes[products.summed.back()].extent.as_constant();
+  if (std::holds_alternative<Factors>(out) || !extent) return out;
+  const int64_t step = kWgmmaBytes / static_cast<int64_t>(size_of(first.dtype));
+  std::vector<int64_t> depths;
+  for (int64_t depth = panel - step; 2 * depth >= panel; depth -= step)
+    if (*extent % depth == 0) depths.push_back(depth);
+  if (*extent % step == 0 && *extent <= 2 * panel) depths.push_back(*extent);
+  for (const int64_t depth : depths)
+    if (auto other = find_factors(tree, products, rows, columns, depth);
+        std::holds_alternative<Factors>(other))
+      return other;
   return out;
 }
 

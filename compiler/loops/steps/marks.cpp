@@ -180,7 +180,6 @@ struct UnitShape {
   int64_t rows, columns, most_columns;
 };
 constexpr UnitShape kMma{16, 8, INT64_MAX}, kWgmma{64, 8, 256};
-constexpr int64_t kWgmmaBytes = 32;  // along the summed axes
 
 // The extents of a dot's tile, by the three kinds of its axes.
 struct DotTile {

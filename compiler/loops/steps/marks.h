@@ -71,6 +71,9 @@ struct RegistersStep {
 std::optional<Refusal> legal(const LoopTree& tree, const RegistersStep& step);
 LoopTree take(LoopTree tree, const RegistersStep& step);
 
+/// An asynchronous unit multiplies so many bytes along the summed axes at once.
+inline constexpr int64_t kWgmmaBytes = 32;
+
 /// `unit %v wgmma swap`: which unit computes a dot. With `swap`, the rows are the right factor's
 /// axis.
 struct UnitStep {
