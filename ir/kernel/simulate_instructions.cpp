@@ -212,6 +212,13 @@ void Simulator::Engine::copy_box(const TensorMap& map, const std::vector<int64_t
                                  const Actor& shared, bool load, Warp& warp, int lane) {
   const size_t rank = map.box.size();
   const auto size = static_cast<int64_t>(size_of(map.dtype));
+  // Elsewhere a machine of compute capability 9.0 stops with an illegal instruction.
+  if (corner[rank - 1] * size % kChunk != 0)
+    report(
+        codes::kMisaligned,
+        fmt::format("the box begins {} bytes after the begin of a row, which is no multiple of {}",
+                    corner[rank - 1] * size, kChunk),
+        &warp, lane);
   const TensorMapLayout& layout = maps_[static_cast<size_t>(&map - code_.tensor_maps.data())];
   std::vector<int64_t> extents;
   for (const WarpIndex& extent : layout.extents)

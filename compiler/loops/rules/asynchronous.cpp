@@ -39,6 +39,11 @@ std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
     return no_rule("a factor has too many dimensions for an asynchronous copy");
   if (!(type.shape[type.shape.rank() - 1] * size).is_multiple_of(kCopiedRowBytes))
     return no_rule("the rows of a factor are not multiples of 16 bytes");
+  Expr first = load.at.back() * Expr(size);  // the byte of a row at which a box begins
+  for (const size_t axis : tiled) first = first.substitute(tree.axes[axis].name, 0);
+  if (!first.is_multiple_of(kCopiedRowBytes))
+    return no_rule("a copy of a factor would begin inside of 16 bytes, at " +
+                   load.at.back().to_string());
   // Each coordinate may vary along at most one tiled axis, and either contains it without a factor
   // or has its digits in the form of a box.
   for (const Expr& e : load.at) {
