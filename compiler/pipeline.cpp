@@ -19,6 +19,7 @@
 #include "compiler/passes/flatten_updates.h"
 #include "compiler/passes/fold.h"
 #include "compiler/passes/interchange_sums.h"
+#include "compiler/passes/join_groups.h"
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/order_factors.h"
 #include "compiler/passes/pack_factors.h"
@@ -89,6 +90,11 @@ constexpr Pass kPasses[] = {
     {.name = "split_gaps",
      .run = [](const Graph& graph, const Target&) { return split_gaps(graph); },
      .purpose = "products over windows with gaps become products over windows without",
+     .not_strict = true},
+    {.name = "join_groups",
+     .run = join_groups,
+     .purpose = "groups of narrow products are joined to wider ones",
+     .only_gpu = true,
      .not_strict = true},
     {.name = "narrow_dots",
      .run = alike<narrow_dots>,

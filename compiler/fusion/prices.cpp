@@ -45,10 +45,10 @@ class Numbers {
   std::unordered_multimap<uint64_t, std::pair<NodeId, uint32_t>> by_hash_;
 };
 
-// Whether the loops of a product are those of its result, and each store runs through whole lines
+// Whether the loops of a product are those of its result, and each store runs through whole sectors
 // of memory along one of them, however the others lie.
-bool stores_lines(const LoopTree& tree, const Shape& result) {
-  constexpr int64_t kLineBytes = 128;
+bool stores_sectors(const LoopTree& tree, const Shape& result) {
+  constexpr int64_t kSectorBytes = 32;
   bool out = true;
   const auto check = [&](const LoopTask& task) {
     if (task.kind == LoopTask::Kind::Dot) {
@@ -58,12 +58,12 @@ bool stores_lines(const LoopTree& tree, const Shape& result) {
       out = out && axes == static_cast<int64_t>(result.rank()) - ones;
     }
     if (task.makes_value()) return;
-    const auto line =
-        kLineBytes / static_cast<int64_t>(size_of(tree.tensors[task.target].type.dtype));
+    const auto sector =
+        kSectorBytes / static_cast<int64_t>(size_of(tree.tensors[task.target].type.dtype));
     out = out && !task.at.empty() && std::ranges::any_of(tree.axes, [&](const LoopAxis& axis) {
             const auto slope = task.at.back().coefficient_of(axis.name);
-            return slope && slope->is_constant(1) && axis.extent.is_multiple_of(line) &&
-                   task.at.back().substitute(axis.name, 0).is_multiple_of(line);
+            return slope && slope->is_constant(1) && axis.extent.is_multiple_of(sector) &&
+                   task.at.back().substitute(axis.name, 0).is_multiple_of(sector);
           });
   };
   for (const LoopRegion& phase : tree.phases)
@@ -293,14 +293,14 @@ std::optional<NodeId> Prices::only_product(const Fusion& fusion) const {
 Price Prices::find(const Fusion& fusion) const {
   const TilingRequest request{forms_, fusion, target_, "price", {}, &relaxed_};
   // On GPUs, kernels are joined at whole axes, and where a product's results are stored in whole
-  // lines of memory: no measurement says yet where narrower runs of digits pay.
+  // sectors of memory: no measurement says yet where narrower runs of digits pay.
   const auto refused = [&]() -> std::optional<NotShared> {
     if (target_.kind == TargetKind::Cpu) return refuse_shared_axes(forms_, fusion, true);
     auto none = refuse_shared_axes(forms_, fusion, false);
     if (!none || none->code != &reasons::kIndexMap || refuse_shared_axes(forms_, fusion, true))
       return none;
     const auto product = only_product(fusion);
-    const bool merged = product && stores_lines(first_tree(request), graph_[*product].type.shape);
+    const bool merged = product && stores_sectors(first_tree(request), graph_[*product].type.shape);
     return merged ? std::nullopt : none;
   };
   if (const auto none = refused()) {

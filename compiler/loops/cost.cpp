@@ -39,6 +39,7 @@ struct Work {
   double read_again = 0;       // bytes that later loops load again and that it does not hold
   double beside_products = 0;  // bytes that follow asynchronous dots and do not move beside them
   double slowly = 0;           // what these bytes cost, in bytes at the rate of memory
+  double bulk_rows = 0;        // rows of bulk copies
   double turns = 1;            // of loops in which an instance waits for what it loads
   bool folds = false, multiplies = false, asynchronous = false;
   bool waits = false;  // whether elements are computed from folds over a tile with these elements
@@ -372,6 +373,30 @@ void add_beside_products(const LoopTree& tree, Work& out) {
   });
 }
 
+// The rows of 128 bytes or less that bulk copies bring on chip.
+double bulk_rows(const LoopTree& tree, const LoopTask& task,
+                 const std::vector<const Loop*>& around) {
+  constexpr double kRowBytes = 128;
+  const LoopStep& load = task.body.steps[task.body.results[0]];
+  if (load.kind != LoopStep::Kind::Load) return 0;
+  std::set<size_t> axes;
+  double row = static_cast<double>(size_of(load.dtype));
+  for (const Expr& e : load.at)
+    for (const std::string& symbol : e.symbols())
+      if (const auto axis = find_axis(tree, symbol)) axes.insert(*axis);
+  double elements = times(tree, around, axes);
+  // Groups that do not differ in what they read share a copy.
+  for (const Loop* loop : around)
+    for (const auto& [axis, turn] : loop->levels)
+      if (loop->on == Machine::Group && !axes.contains(axis))
+        elements /= most(extent_in(tree, {around.front()}, axis)) / static_cast<double>(turn);
+  for (const size_t axis : axes)
+    if (const auto slope = load.at.back().coefficient_of(tree.axes[axis].name);
+        slope && slope->is_constant(1))
+      row *= most(extent_in(tree, around, axis));
+  return elements * static_cast<double>(size_of(load.dtype)) / std::min(row, kRowBytes);
+}
+
 // The bytes of the lines of the nearest cache that a warp's load touches, for each of its elements:
 // a line for each lane where neighbouring lanes are far apart in memory. `tile`: the axes of the
 // task.
@@ -563,6 +588,8 @@ Work work_of(const LoopTree& tree, const Target& target) {
         out.waits |= s.kind == LoopStep::Kind::Read && folded.contains(s.source) &&
                      all_axes(tree, task).size() > tree.values[s.source].axes.size();
       if (task.kind == LoopTask::Kind::Fold) folded.insert(task.target);
+      if (tree.roles && task.kind == LoopTask::Kind::Stage)
+        out.bulk_rows += bulk_rows(tree, task, around);
       const double indices = times(tree, around, all_axes(tree, task));
       // A product that is summed before it is rounded is added by the multiplication.
       if (task.kind == LoopTask::Kind::Fold && !task.unrounded) out.operations += indices;
@@ -655,6 +682,9 @@ constexpr Reached kGpu{.memory = 0.76,
 constexpr double kAsynchronousDots = 0.8, kWarpDots = 0.25, kWarpHalfDots = 0.62;
 // Where there are asynchronous instructions, those of warps reach this share of the rate.
 constexpr double kBesideAsynchronous = 0.62;
+// A multiprocessor needs so long for each row of a bulk copy: convolutions with rows of 32 to 128
+// bytes took up to 2 ns, all in all, on an H200.
+constexpr double kBulkRowSeconds = 1.5e-9;
 // What is loaded often comes faster than from the shared cache, by this factor, because a part of
 // it is in a closer one.
 constexpr double kCloser = 2.25;
@@ -723,8 +753,10 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
   const auto beside_each_other = [](double a, double b, double not_overlapped) {
     return std::max(a, b) + not_overlapped * std::min(a, b);
   };
-  const double computing = beside_each_other(
-      operations, products, work.asynchronous ? reached.not_overlapped_beside_dots : 1);
+  const double copying = work.bulk_rows * kBulkRowSeconds / std::max(target.cores, 1);
+  const double computing =
+      beside_each_other(operations, std::max(products, copying),
+                        work.asynchronous ? reached.not_overlapped_beside_dots : 1);
   double running =
       beside_each_other(moving / drawn_share(work, target), computing / busy_share(work, target),
                         work.multiplies ? reached.not_overlapped_by_dots

@@ -9,9 +9,8 @@
 #include <optional>
 #include <set>
 
-#include "compiler/fusion/partition.h"
-#include "compiler/loops/tile_loops.h"
-#include "compiler/passes/pack_factors.h"
+#include "compiler/fusion/inliner.h"
+#include "compiler/passes/product_prices.h"
 #include "compiler/passes/split_dots.h"
 #include "ir/graph/build.h"
 #include "ir/graph/reordered.h"
@@ -351,49 +350,6 @@ class Product {
   bool is_linear_ = true;
 };
 
-// The kernels of a graph that has one product.
-struct Kernels {
-  size_t count = 0;
-  double seconds = 0;
-  bool by_copies = false;     // whether matrix units get both factors of the product by copies
-  bool asynchronous = false;  // whether these are the asynchronous ones
-};
-
-// Notes how the units get the factors of all products.
-void note_units(const LoopTree& tree, Kernels& out) {
-  std::set<size_t> staged;
-  out.by_copies = out.asynchronous = true;
-  for (const LoopRegion& phase : tree.phases) {
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      if (task.kind == LoopTask::Kind::Stage) staged.insert(task.target);
-      if (task.kind != LoopTask::Kind::Dot) return;
-      out.asynchronous = out.asynchronous && task.unit == Unit::Wgmma;
-      out.by_copies = out.by_copies && (task.unit == Unit::Wgmma || task.unit == Unit::Mma);
-      for (const uint32_t result : task.body.results) {
-        const LoopStep& factor = task.body.steps[result];
-        out.by_copies =
-            out.by_copies && factor.kind == LoopStep::Kind::Read && staged.contains(factor.source);
-      }
-    });
-  }
-}
-
-Kernels kernels_of(const Graph& product, const Target& target, Precision precision) {
-  const Graph graph = target.asynchronous_dots ? pack_factors(product) : align_factors(product);
-  const LoopForms forms(graph);
-  const Partition parts = partition(forms, target, {.precision = precision});
-  Kernels out{parts.fusions.size()};
-  for (size_t k = 0; k < out.count; ++k) {
-    const Fusion& fusion = parts.fusions[k];
-    out.seconds += parts.costs[k].seconds;
-    if (std::ranges::none_of(fusion.nodes, [&](NodeId n) { return graph[n].as<DotOp>(); }))
-      continue;
-    const auto made = schedule(first_tree({forms, fusion, target, "product"}), target);
-    if (const auto* scheduled = std::get_if<Scheduled>(&made)) note_units(scheduled->tree, out);
-  }
-  return out;
-}
-
 // Whether matrix units could multiply the factors.
 bool may_use_matrix_units(const Graph& graph, const Node& node, const DotOp& dot) {
   const TensorType& left = graph[node.operands[0]].type;
@@ -438,18 +394,14 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
   OrderedFactors out;
   const GraphPrinter printer(graph);
   Copies made;
-  std::map<std::string, Kernels> known;  // layers that repeat have equal products
-  const auto priced = [&](const Graph& product) {
-    const auto [place, added] = known.try_emplace(to_text(product));
-    if (added) place->second = kernels_of(product, target, precision);
-    return place->second;
-  };
+  ProductPrices prices(target, precision);
+  const auto priced = [&](const Graph& product) { return prices.of(product); };
   out.graph = rewrite(graph, [&](const Rewriting& step) {
     const auto* dot = step.node.as<DotOp>();
     if (!dot || !may_use_matrix_units(step.source, step.node, *dot)) return step.keep();
     const Product product(step, *dot, target);
     if (!product.is_linear()) return step.keep();
-    const Kernels as_it_is = priced(product.alone());
+    const ProductKernels as_it_is = priced(product.alone());
     // The asynchronous units read tf32 only along the summed axes, those of warps along any.
     const bool is_packed_for =
         target.asynchronous_dots && !is_half(step.source[step.node.operands[0]].type.dtype);
@@ -463,7 +415,7 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
     FactorOrders verdict{.product = printer.value(step.id), .as_it_is = as_it_is.seconds};
     // Factors that units read by copies already are left as they are in case of doubt.
     const double most = (as_it_is.by_copies ? kClearly : 1) * as_it_is.seconds;
-    std::optional<std::pair<Choice, Kernels>> best;
+    std::optional<std::pair<Choice, ProductKernels>> best;
     // A copy that is there already is taken again. Otherwise a summed axis is innermost, unless an
     // axis of the result is clearly better.
     enum { Again, Summed, Any };
@@ -472,7 +424,7 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
       for (Choice& choice : product.choices(/*along_results=*/kind != Summed)) {
         if (kind == Again && !product.takes_again(choice, made)) continue;
         if (takes_no_copies && !(choice.orders[0].empty() && choice.orders[1].empty())) continue;
-        const Kernels kernels = priced(product.made(choice));
+        const ProductKernels kernels = priced(product.made(choice));
         if (takes_no_copies && !kernels.asynchronous) continue;
         const double share = kind == Any ? kClearly : 1;
         if (!kernels.by_copies || (best && kernels.seconds >= share * best->second.seconds))
@@ -482,7 +434,7 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
       if (kind == Again && best && best->second.seconds < most) break;
     }
     const auto try_choice = [&](const Choice& choice) {
-      const Kernels kernels = priced(product.made(choice));
+      const ProductKernels kernels = priced(product.made(choice));
       if (kernels.by_copies && (!best || kernels.seconds < best->second.seconds))
         best.emplace(choice, kernels);
     };

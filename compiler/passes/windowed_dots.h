@@ -18,7 +18,7 @@ namespace braze {
 /// Matrix units need so many terms in a tap. Narrower products in groups are left as they are:
 /// their windows would be read once for each tap and each group. But threads make sums of half as
 /// many, if these have few terms in all (narrow_dots.h).
-inline constexpr int64_t kTermsOfMatrixUnits = 16;
+inline constexpr int64_t kTermsOfMatrixUnits = 4;
 
 /// The graph in which sums over the taps of zero-filled windows of products are products over
 /// windows. Products whose results are seen otherwise stay, and so do products in groups with fewer

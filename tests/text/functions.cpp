@@ -17,6 +17,7 @@
 #include "compiler/passes/flatten_updates.h"
 #include "compiler/passes/fold.h"
 #include "compiler/passes/interchange_sums.h"
+#include "compiler/passes/join_groups.h"
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/order_factors.h"
 #include "compiler/passes/pack_factors.h"
@@ -60,6 +61,10 @@ Graph unscatter_for_hopper(const Graph& graph) {
 
 Graph unscatter_for_ampere(const Graph& graph) {
   return unscatter(graph, find_target("sm_80").value());
+}
+
+Graph join_for_hopper(const Graph& graph) {
+  return join_groups(graph, find_target("sm_90a").value());
 }
 
 Graph split_for_hopper(const Graph& graph) {
@@ -436,6 +441,7 @@ constexpr Function kFunctions[] = {
     {"hopper", trees_for_hopper},
     {"interchange_sums", run_pass<interchange_sums>},
     {"interchanges", sums_of_products},
+    {"join_groups", run_pass<join_for_hopper>},
     {"loops", first_loops},
     {"lower", lowered},
     {"narrow_dots", run_pass<narrow_dots>},

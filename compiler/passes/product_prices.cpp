@@ -1,0 +1,58 @@
+#include "compiler/passes/product_prices.h"
+
+#include <algorithm>
+#include <set>
+
+#include "compiler/fusion/partition.h"
+#include "compiler/loops/tile_loops.h"
+#include "compiler/passes/pack_factors.h"
+#include "ir/graph/text.h"
+
+namespace braze {
+
+namespace {
+
+// Notes how the units get the factors of all products.
+void note_units(const LoopTree& tree, ProductKernels& out) {
+  std::set<size_t> staged;
+  out.by_copies = out.asynchronous = true;
+  for (const LoopRegion& phase : tree.phases) {
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      if (task.kind == LoopTask::Kind::Stage) staged.insert(task.target);
+      if (task.kind != LoopTask::Kind::Dot) return;
+      out.asynchronous = out.asynchronous && task.unit == Unit::Wgmma;
+      out.by_copies = out.by_copies && (task.unit == Unit::Wgmma || task.unit == Unit::Mma);
+      for (const uint32_t result : task.body.results) {
+        const LoopStep& factor = task.body.steps[result];
+        out.by_copies =
+            out.by_copies && factor.kind == LoopStep::Kind::Read && staged.contains(factor.source);
+      }
+    });
+  }
+}
+
+ProductKernels kernels_of(const Graph& product, const Target& target, Precision precision) {
+  const Graph graph = target.asynchronous_dots ? pack_factors(product) : align_factors(product);
+  const LoopForms forms(graph);
+  const Partition parts = partition(forms, target, {.precision = precision});
+  ProductKernels out{parts.fusions.size()};
+  for (size_t k = 0; k < out.count; ++k) {
+    const Fusion& fusion = parts.fusions[k];
+    out.seconds += parts.costs[k].seconds;
+    if (std::ranges::none_of(fusion.nodes, [&](NodeId n) { return graph[n].as<DotOp>(); }))
+      continue;
+    const auto made = schedule(first_tree({forms, fusion, target, "product"}), target);
+    if (const auto* scheduled = std::get_if<Scheduled>(&made)) note_units(scheduled->tree, out);
+  }
+  return out;
+}
+
+}  // namespace
+
+ProductKernels ProductPrices::of(const Graph& product) {
+  const auto [place, added] = known_.try_emplace(to_text(product));
+  if (added) place->second = kernels_of(product, target_, precision_);
+  return place->second;
+}
+
+}  // namespace braze
