@@ -285,12 +285,16 @@ struct SpmdCore::State {
   void place(Array& argument, const Sharding& sharding,
              const std::pair<int, std::string>& leaf) const {
     if (argument.is_spread() &&
-        !(argument.spread()->mesh == mesh && argument.sharding() == sharding))
+        !(argument.spread()->mesh == mesh && argument.sharding() == sharding)) {
+      const Mesh& own = argument.spread()->mesh;
+      const bool looks_equal = own.axes() == mesh.axes() && own != mesh;
       refuse(codes::kBadSharding,
-             fmt::format("{} is {} over the mesh {}, and has to be {} over {}", leaf_name(leaf),
-                         argument.sharding().to_string(), argument.spread()->mesh.to_string(),
-                         sharding.to_string(), mesh.to_string()),
+             fmt::format("{} is {} over the mesh {}{}, and has to be {} over {}", leaf_name(leaf),
+                         argument.sharding().to_string(), own.to_string(),
+                         looks_equal ? " of other devices" : "", sharding.to_string(),
+                         mesh.to_string()),
              "move it with .to(mesh, sharding)");
+    }
     if (!argument.is_spread()) argument = argument.to(mesh, sharding);
   }
 };

@@ -246,6 +246,9 @@ TEST_F(SpmdTest, RefusesWhatIsWrongWithAFix) {
   const Array cut = ramp({2}).to(mesh, sharded("data"));
   EXPECT_THAT(error_of([&] { spmd(identity, mesh)(cut); }),
               HasSubstr("move it with .to(mesh, sharding)"));
+  const Array elsewhere = ramp({2}).to(Mesh({{"data", 2}}, {"cpu:1", "cpu"}), replicated);
+  EXPECT_THAT(error_of([&] { spmd(identity, mesh)(elsewhere); }),
+              HasSubstr("is replicated over the mesh data: 2 of other devices, and has to be"));
   EXPECT_THAT(error_of([&] { jit(identity)(cut); }), HasSubstr("is spread over the 2 devices"));
   const auto shift = spmd([](Tensor x, Tensor by) { return cast(x, i8) + by; }, mesh);
   EXPECT_THAT(error_of([&] { shift(ramp({2}), 300); }), HasSubstr("300 is not a value of i8"));
