@@ -59,8 +59,7 @@ class Board {
   }
 };
 
-/// Meets the other processes in `folder`, which all of them see. Blocks until all have arrived, and
-/// calls `poll` with the ranks that are missing. `poll` may throw.
+/// Meets the other processes in `folder`, which all of them see. Blocks until all have arrived.
 std::unique_ptr<Board> meet_in_folder(const std::string& folder, int rank, int count);
 
 }  // namespace braze

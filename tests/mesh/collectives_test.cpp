@@ -141,6 +141,18 @@ TEST(Collectives, EveryKindDTypeAndSizeAgrees) {
   }
 }
 
+// Devices combine a large operand piece by piece.
+TEST(Collectives, OfSeveralPieces) {
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  constexpr int64_t kCount = (int64_t{1} << 20) + 6;  // more than two pieces of 1 MiB a device
+  for (const auto& [line, result] : {std::pair{"reduce_scatter sum %x {over: data}", kCount / 2},
+                                     std::pair{"all_reduce sum %x {over: data}", kCount}}) {
+    const Graph graph =
+        parse(one_op(line, fmt::format("i32[{}]", kCount), fmt::format("i32[{}]", result)));
+    EXPECT_TRUE(agrees(mesh, graph, one_each(mesh, DType::I32, {kCount})));
+  }
+}
+
 // What NaN, infinities and signed zeros come to is what the rows say.
 TEST(Collectives, ExtremesOfSpecialNumbers) {
   for (const char* monoid : {"max", "min", "sum"}) {

@@ -1,9 +1,11 @@
 // Meshes, shardings, arrays over a mesh, and what happens to a call when a device fails.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <numeric>
 #include <thread>
 
+#include "braze/custom_function.h"
 #include "braze/io.h"
 #include "ir/values/host_tensor.h"
 #include "tests/error_of.h"
@@ -13,6 +15,7 @@ namespace braze {
 namespace {
 
 using test::error_of;
+using ::testing::AllOf;
 using testing::cpu_mesh;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -63,6 +66,7 @@ TEST(Meshes, RefuseWhatIsNone) {
               }),
               HasSubstr("made of CPUs or of GPUs"));
   EXPECT_THAT(error_of([] { Mesh({{"data", 1}}).size("model"); }), HasSubstr("no axis \"model\""));
+  EXPECT_FALSE(Mesh({{"data", 2}}, {"cpu", "cpu:1"}) == Mesh({{"data", 2}}, {"cpu:1", "cpu"}));
 }
 
 TEST(Shardings, CutArraysAndPutThemTogether) {
@@ -196,26 +200,68 @@ graph @big(%x: f32[4] varying [data]) {
     arguments.push_back({Array::from(std::vector<float>{1, 2, 3, 4}, {4}, device)});
   empty_cache(mesh.devices()[1]);
   set_memory_limit(mesh.devices()[1], memory_stats(mesh.devices()[1]).live_bytes + 4096);
+  const uint64_t before = memory_stats(mesh.devices()[0]).live_bytes;
   EXPECT_THAT(error_of([&] { run.run(arguments); }), HasSubstr("cpu:1"));
+  EXPECT_EQ(memory_stats(mesh.devices()[0]).live_bytes, before);
   set_memory_limit(mesh.devices()[1], std::nullopt);
   const auto results = run.run(arguments);
   EXPECT_THAT(results[1][1].to_vector<float>(), ElementsAre(2, 4, 6, 8));
 }
 
-// An argument that failed to be computed fails the call there; the others are told, and go on.
-TEST(MeshCalls, AFailureReachesAllDevices) {
+// It is found before anything is submitted.
+TEST(MeshCalls, WhatWasDonatedIsRefused) {
   const Mesh mesh = cpu_mesh({{"data", 2}});
   const MeshExecutable run = MeshExecutable::load(
       std::make_shared<const Program>(compile(sum_graph(), mesh.devices()[0].target())), mesh);
-  for (int repeat = 0; repeat < 50; ++repeat) {
-    std::vector<std::vector<Array>> arguments;
-    for (const Device& device : mesh.devices())
-      arguments.push_back({Array::from(std::vector<float>(1024, 1.0f), {1024}, device)});
-    const auto taken = run.run(arguments);
-    // The donated arguments are gone, which is found before anything is submitted.
-    EXPECT_THAT(error_of([&] { run.run(arguments); }),
-                HasSubstr("was donated to a call of @total"));
-    EXPECT_EQ(taken[0][0].to_vector<float>()[0], -2);
+  std::vector<std::vector<Array>> arguments;
+  for (const Device& device : mesh.devices())
+    arguments.push_back({Array::from(std::vector<float>(1024, 1.0f), {1024}, device)});
+  const auto taken = run.run(arguments);
+  EXPECT_THAT(error_of([&] { run.run(arguments); }), HasSubstr("was donated to a call of @total"));
+  EXPECT_EQ(taken[0][0].to_vector<float>()[0], -2);
+}
+
+// One device fails while the others wait for it, before the first collective or before the second.
+// They are told, and all go on.
+TEST(MeshCalls, AFailureReachesAllDevices) {
+  register_custom_call("test.small", DeviceKind::Cpu, [](const CustomArguments& call) {
+    const std::span<const float> x = call.operands[0].as<float>();
+    std::ranges::copy(x, call.result.as<float>().begin());
+    return std::string(x[0] < 100 ? "" : "it is not small");
+  });
+  const Mesh mesh = cpu_mesh({{"data", 3}});
+  const Graph graph = testing::parse(R"(mesh data: 3
+graph @twice(%x: f32[4] varying [data], %y: f32[4] varying [data]) {
+  %a = custom_call %x {target: "test.small"} : f32[4]
+  %b = all_reduce sum %a {over: data} : f32[4]
+  %c = mul %b, %y : f32[4]
+  %d = custom_call %c {target: "test.small"} : f32[4]
+  %e = all_reduce sum %d {over: data} : f32[4]
+  return %e as "e"
+}
+)");
+  const MeshExecutable run = MeshExecutable::load(
+      std::make_shared<const Program>(compile(graph, mesh.devices()[0].target())), mesh);
+  for (int repeat = 0; repeat < 10; ++repeat) {
+    for (const bool early : {true, false}) {
+      std::vector<std::vector<Array>> arguments;
+      for (size_t d = 0; d < 3; ++d)
+        for (const float value :
+             {d == 1 && early ? 200.0f : 1.0f, d == 1 && !early ? 50.0f : 1.0f}) {
+          if (arguments.size() <= d) arguments.emplace_back();
+          arguments[d].push_back(Array::from(std::vector<float>(4, value), {4}, mesh.devices()[d]));
+        }
+      const auto results = run.run(arguments);
+      for (size_t d = 0; d < 3; ++d)
+        EXPECT_THAT(error_of([&] { results[d][0].to_host(); }),
+                    AllOf(HasSubstr(d == 1 ? "custom-call-failed" : "the call failed on cpu:1: "),
+                          HasSubstr("it is not small")))
+            << "device " << d;
+      for (size_t d = 0; d < 3; ++d)
+        for (Array& argument : arguments[d])
+          argument = Array::from(std::vector<float>(4, 2.0f), {4}, mesh.devices()[d]);
+      EXPECT_EQ(run.run(arguments)[0][0].to_vector<float>()[0], 36);
+    }
   }
 }
 

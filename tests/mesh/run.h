@@ -52,8 +52,10 @@ inline std::vector<std::vector<HostTensor>> run_program(
   for (size_t device = 0; device < mesh.size(); ++device)
     for (const HostTensor& input : inputs[device])
       arguments[device].push_back(Array::from_host(input, mesh.devices()[device]));
+  // It lives until all is read: its end waits for what is under way.
+  const MeshExecutable run = MeshExecutable::load(program, mesh);
   std::vector<std::vector<HostTensor>> out;
-  for (const std::vector<Array>& device : MeshExecutable::load(program, mesh).run(arguments)) {
+  for (const std::vector<Array>& device : run.run(arguments)) {
     std::vector<HostTensor>& values = out.emplace_back();
     for (const Array& result : device) values.push_back(result.to_host());
   }

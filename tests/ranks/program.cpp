@@ -181,14 +181,15 @@ int collectives(const Mesh& mesh) {
       return 1;
     }
   }
-  // Of more than one piece, and of a length that devices do not divide.
+  // Of more than one piece, and of lengths that devices do not divide. Of the second one, only the
+  // last of two devices has more than one piece.
   if (!on_gpus()) {
     const Collective sum = kAll[0];
-    constexpr int64_t kMany = (1 << 20) + 7;
-    if (!step(mesh, load(mesh, sum, kMany), sum, -500, kMany)) {
-      say("a long all_reduce is wrong");
-      return 1;
-    }
+    for (const int64_t many : {(1 << 20) + 7, (1 << 19) + 1})
+      if (!step(mesh, load(mesh, sum, many), sum, -500, many)) {
+        say("a long all_reduce is wrong");
+        return 1;
+      }
   }
   say("every collective is right");
   return 0;
@@ -402,6 +403,29 @@ int run(const std::string& scenario, int each) {
             0, decltype(test::FakeCuda::Failure::result){6}, 1};
     });
   }
+  if (scenario == "fails") {
+    // A device of one rank fails in a call where the others wait for it.
+    register_custom_call("test.own", DeviceKind::Cpu, [guilty](const CustomArguments& call) {
+      std::ranges::copy(call.operands[0].as<float>(), call.result.as<float>().begin());
+      return std::string(guilty ? "it has had enough" : "");
+    });
+    const Graph graph = parse(
+        fmt::format("mesh data: {}\ngraph @g(%x: f32[{}] varying [data]) {{\n"
+                    "  %a = custom_call %x {{target: \"test.own\"}} : f32[{}]\n"
+                    "  %b = all_reduce sum %a {{over: data}} : f32[{}]\n  return %b as \"b\"\n}}\n",
+                    mesh.size(), kElements, kElements, kElements));
+    const MeshExecutable run = MeshExecutable::load(
+        std::make_shared<const Program>(compile(graph, mesh.devices()[0].target())), mesh);
+    try {
+      for (const auto& device : run.run(to_mesh(mesh, inputs_of(mesh, kElements, 0))))
+        for (const Array& result : device) result.wait();
+      say("nothing failed");
+      return 1;
+    } catch (const Error& error) {
+      say(std::string(error.what()));
+    }
+    return 3;
+  }
   if (scenario == "stops") {
     // One rank is stopped when it has begun the call that the others begin later.
     const int status = until_failure(mesh, [&](int i) {
@@ -487,6 +511,15 @@ int run(const std::string& scenario, int each) {
     try {
       cut.to_host();
       say("remote parts were read");
+      return 1;
+    } catch (const Error& error) {
+      say(std::string(error.what()));
+    }
+    // The devices of this process have the same part.
+    const Mesh rows({{"rows", rank_count()}, {"same", each}});
+    try {
+      x.to(rows, sharded("rows")).to_host();
+      say("one part was read as the whole");
       return 1;
     } catch (const Error& error) {
       say(std::string(error.what()));

@@ -512,6 +512,11 @@ TEST_P(Mpi, RemotePartsAreNotRead) {
   EXPECT_EQ(out.status[0], 0) << out.output;
   EXPECT_THAT(out.output, HasSubstr("has 2 parts, of which 1 is in this process"));
   EXPECT_THAT(out.output, HasSubstr("all_gather(x, axis)"));
+  // Two devices of each process have the same part, or two of four.
+  const Outcome two = scenario("remote", 2, {}, "2");
+  EXPECT_EQ(two.status[0], 0) << two.output;
+  EXPECT_THAT(two.output, AllOf(HasSubstr("has 4 parts, of which 2 are in this process"),
+                                HasSubstr("has 2 parts, of which 1 is in this process")));
 }
 
 TEST_P(Mpi, GpusMeetByMpi) {
@@ -553,6 +558,16 @@ TEST_P(Mpi, AProcessThatThrowsOrEndsIsReported) {
     EXPECT_NE(out.status[0], 0) << out.output;
     EXPECT_THAT(out.output, HasSubstr("rank 1 has ended, and 0 waits for it in call 6"));
   }
+}
+
+TEST_P(Mpi, AFailureOnOneDeviceReachesAll) {
+  const Outcome out = scenario("fails", 3, {{"BRAZE_RANK_LATE", "5"}});
+  EXPECT_FALSE(out.hung);
+  EXPECT_NE(out.status[0], 0) << out.output;
+  EXPECT_THAT(out.output,
+              AllOf(HasSubstr("[custom-call-failed]"), HasSubstr("rank 0: device error"),
+                    HasSubstr("rank 2: device error"), HasSubstr("rank 1 failed: "),
+                    HasSubstr("it has had enough"), Not(HasSubstr("have waited at call"))));
 }
 
 TEST_P(Mpi, AShortageOnOneReachesAll) {

@@ -509,6 +509,8 @@ EXPORTED ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
   const FakeLock lock;
   if (const auto failure = planned_failure("split")) return *failure;
   if (color != 0 || key != comm->rank) fake_misuse("a split into other groups");
+  for (const auto& [number, turn] : comm->world->turns)
+    if (!turn.done) fake_misuse("a split of a group whose collectives are under way");
   if (config->size < sizeof(ncclConfig_t) || config->magic != 0xcafebeef || config->maxCTAs < 1)
     fake_misuse("a configuration that is none");
   static auto& worlds = *new std::map<std::pair<World*, int>, std::shared_ptr<World>>();

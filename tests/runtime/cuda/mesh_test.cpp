@@ -1,6 +1,8 @@
 // Two GPUs that work together through NCCL: real ones, or the fake driver and its fake NCCL, which
 // do everything as late as they may.
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "ir/graph/shards.h"
@@ -10,10 +12,12 @@
 #include "runtime/mesh/mesh_executable.h"
 #include "tests/runtime/cuda/cuda_test.h"
 #include "tests/runtime/watchdog.h"
+#include "tests/temporary_folder.h"
 
 namespace braze::test {
 namespace {
 
+using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -165,6 +169,29 @@ TEST_F(CudaMesh, CollectivesAreAwaitedWhereTheirMemoryIsTouched) {
   }
 }
 
+// Nothing in the call needs what they make.
+TEST_F(CudaMesh, ACallEndsWithItsLastCollectives) {
+  GpuMaker m("last", {});
+  m.program->mesh = {{"data", 2}};
+  const TensorType type{DType::F32, {kElements}};
+  const uint32_t x = m.input("x", type);
+  m.program->inputs[0].varying = {0};
+  const uint32_t twice = m.temporary("twice", type, 0), y = m.output("y", type);
+  m.program->arena_bytes = 4 * kElements;
+  m.add(x, x, twice, kElements);
+  Launch& launch = m.program->launches.emplace_back();
+  launch.artifact = Launch::kCollective;
+  launch.buffers = {twice, y};
+  launch.name = "all";
+  const MeshExecutable run = MeshExecutable::load(m.program, *mesh_);
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    const auto got = run.run(arguments(static_cast<float>(repeat)));
+    for (size_t device = 0; device < 2; ++device)
+      EXPECT_EQ(got[device][0].to_vector<float>()[5],
+                2 * (2 * static_cast<float>(5 + repeat) + 1000));
+  }
+}
+
 // Members of one launch that lie one behind another are one all_reduce; with the others, which lie
 // elsewhere, they are one group.
 TEST_F(CudaMesh, AllReducesOfOneLaunchAreDoneAtOnce) {
@@ -213,8 +240,6 @@ TEST_F(CudaMesh, AllReducesOfOneLaunchAreDoneAtOnce) {
   }
 }
 
-// A call over several GPUs is never recorded, whatever its addresses: each part is one of a call on
-// a mesh, which all ranks know alike. Calls of one of the GPUs go on being recorded between.
 // The launches before and after the collective are recorded. The collective itself never is.
 TEST_F(CudaMesh, WhatStandsBetweenCollectivesIsRecorded) {
   GpuMaker m("stretches", {});
@@ -425,6 +450,7 @@ TEST_F(CudaMesh, CollectivesWithABoundHaveTheirOwnCommunicators) {
       for (const MeshExecutable* run : {&few, &free, &few})
         EXPECT_EQ(run->run(arguments(0))[1][0].to_vector<float>()[5], 4 * 1010.f);
     };
+    const auto unread = free.run(arguments(0));
     check();
     EXPECT_EQ(calls("nccl init"), 1);
     EXPECT_EQ(calls("nccl split"), 2);
@@ -447,11 +473,26 @@ TEST_F(CudaMesh, CollectivesWithABoundHaveTheirOwnCommunicators) {
 
 TEST(Nccl, AnUnusableOneIsPassedOver) {
   const std::vector<std::string> none = {"libnothing.so.2", "libc.so.6"};
-  EXPECT_THAT(cuda::open_first_nccl(none).missing, HasSubstr("libc.so.6 is no NCCL; no libnccl"));
+  EXPECT_THAT(cuda::open_first_nccl(none).missing,
+              AllOf(HasSubstr("libc.so.6 is no NCCL; no libnccl"),
+                    HasSubstr("`pip install nvidia-nccl-cu12` has one")));
   const char* const fake = std::getenv("BRAZE_NCCL");
   if (!fake) GTEST_SKIP() << "no file that is known to be an NCCL";
   const std::vector<std::string> libraries = {"libnothing.so.2", "libc.so.6", fake};
   EXPECT_EQ(cuda::open_first_nccl(libraries).file, fake);
+}
+
+TEST(Nccl, IsSoughtInSitePackages) {
+  const TemporaryFolder environment;
+  const std::filesystem::path library =
+      environment.path / "lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2";
+  std::filesystem::create_directories(library.parent_path());
+  std::ofstream(library).close();
+  const char* const before = std::getenv("VIRTUAL_ENV");
+  const std::string kept = before ? before : "";
+  setenv("VIRTUAL_ENV", environment.path.c_str(), 1);
+  EXPECT_THAT(cuda::nccl_in_site_packages(), testing::Contains(library));
+  before ? setenv("VIRTUAL_ENV", kept.c_str(), 1) : unsetenv("VIRTUAL_ENV");
 }
 
 TEST(Nccl, SaysWhatIsMissing) {
