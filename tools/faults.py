@@ -55,8 +55,9 @@ LEFT_OUT = re.compile(r"^(style|package\.|example\.|cuda$|.*\.cuda$)")
 
 # A fault may ask for memory without end.
 MOST_BYTES = 6 << 30
-# A suite that does nothing for so long waits for ever, however busy the machine is.
-MOST_IDLE_SECONDS = 120
+# A suite that does nearly nothing for so long waits for ever, however busy the machine is. Threads that wait for each other
+# may look from time to time whether they still have to.
+MOST_IDLE_SECONDS, IDLE_SHARE = 120, 0.03
 
 HEADER = """// planted.h — which fault of tests/faults/list.txt this process has.
 #pragma once
@@ -193,17 +194,37 @@ def build(faults, copy, targets):
                 sys.exit(f"the copy with the faults does not build; see {log}")
 
 
-def processor_seconds(group):
-    """What the processes of a group have used so far."""
-    ticks = 0
+def processes_below(root):
+    """A process and all that it started, directly or not, with the ticks that each and its ended children used."""
+    ticks, children = {}, {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rsplit(")", 1)[1].split()
         except OSError:
             continue
-        if int(fields[2]) == group:
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+        process = int(stat.parent.name)
+        ticks[process] = sum(int(field) for field in fields[11:15])
+        children.setdefault(int(fields[1]), []).append(process)
+    below, left = {}, [root]
+    while left:
+        process = left.pop()
+        if process in ticks:
+            below[process] = ticks[process]
+            left += children.get(process, [])
+    return below
+
+
+def processor_seconds(root):
+    return sum(processes_below(root).values()) / os.sysconf("SC_CLK_TCK")
+
+
+def kill_all(root):
+    """Suites that start processes put them into groups of their own."""
+    for process in processes_below(root):
+        try:
+            os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
 
 class Suite:
@@ -229,8 +250,7 @@ class Suite:
         with tempfile.TemporaryFile() as out:
             child = subprocess.Popen(self.command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
                                      stdout=out, stderr=subprocess.STDOUT, preexec_fn=limit)
-            # Threads that wait for each other take no processor time.
-            used, look = -1.0, time.monotonic()
+            used, look = float("-inf"), time.monotonic()
             while True:
                 done, status, usage = os.wait4(child.pid, os.WNOHANG)
                 if done:
@@ -238,8 +258,8 @@ class Suite:
                 if time.monotonic() > look:
                     before, used = used, processor_seconds(child.pid)
                     look = time.monotonic() + MOST_IDLE_SECONDS
-                    if used == before:
-                        os.killpg(child.pid, signal.SIGKILL)
+                    if used - before < IDLE_SHARE * MOST_IDLE_SECONDS:
+                        kill_all(child.pid)
                         _, status, usage = os.wait4(child.pid, 0)
                         break
                 time.sleep(0.1)
