@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
@@ -224,10 +225,13 @@ TEST(MeshCalls, WhatWasDonatedIsRefused) {
 // One device fails while the others wait for it, before the first collective or before the second.
 // They are told, and all go on.
 TEST(MeshCalls, AFailureReachesAllDevices) {
-  register_custom_call("test.small", DeviceKind::Cpu, [](const CustomArguments& call) {
-    const std::span<const float> x = call.operands[0].as<float>();
-    std::ranges::copy(x, call.result.as<float>().begin());
-    return std::string(x[0] < 100 ? "" : "it is not small");
+  static std::once_flag registered;
+  std::call_once(registered, [] {
+    register_custom_call("test.small", DeviceKind::Cpu, [](const CustomArguments& call) {
+      const std::span<const float> x = call.operands[0].as<float>();
+      std::ranges::copy(x, call.result.as<float>().begin());
+      return std::string(x[0] < 100 ? "" : "it is not small");
+    });
   });
   const Mesh mesh = cpu_mesh({{"data", 3}});
   const Graph graph = testing::parse(R"(mesh data: 3
@@ -244,13 +248,10 @@ graph @twice(%x: f32[4] varying [data], %y: f32[4] varying [data]) {
       std::make_shared<const Program>(compile(graph, mesh.devices()[0].target())), mesh);
   for (int repeat = 0; repeat < 10; ++repeat) {
     for (const bool early : {true, false}) {
-      std::vector<std::vector<Array>> arguments;
+      std::vector<std::vector<Array>> arguments(3);
       for (size_t d = 0; d < 3; ++d)
-        for (const float value :
-             {d == 1 && early ? 200.0f : 1.0f, d == 1 && !early ? 50.0f : 1.0f}) {
-          if (arguments.size() <= d) arguments.emplace_back();
+        for (const float value : {d == 1 && early ? 200.0f : 1.0f, d == 1 && !early ? 50.0f : 1.0f})
           arguments[d].push_back(Array::from(std::vector<float>(4, value), {4}, mesh.devices()[d]));
-        }
       const auto results = run.run(arguments);
       for (size_t d = 0; d < 3; ++d)
         EXPECT_THAT(error_of([&] { results[d][0].to_host(); }),

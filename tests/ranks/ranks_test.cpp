@@ -371,6 +371,11 @@ TEST_F(Folder, FilesOfAnEarlierRunAreRefused) {
   EXPECT_EQ(again.status, (std::vector<int>{4, 4})) << again.output;
   EXPECT_THAT(again.output, HasSubstr("of this run, or of an earlier one"));
   EXPECT_THAT(again.output, HasSubstr("give each run a folder of its own"));
+  // A rank that the earlier run did not have finds the file of another one.
+  std::filesystem::remove(folder_.path / "run0/rank.0");
+  const Outcome first = run("ranks", {environments(2)[0]});
+  EXPECT_EQ(first.status, std::vector<int>{4}) << first.output;
+  EXPECT_THAT(first.output, HasSubstr("is the file of a rank 1 that has ended"));
 }
 
 TEST_F(Folder, TwoProcessesOfOneRankAreRefused) {
@@ -512,6 +517,7 @@ TEST_P(Mpi, RemotePartsAreNotRead) {
   EXPECT_EQ(out.status[0], 0) << out.output;
   EXPECT_THAT(out.output, HasSubstr("has 2 parts, of which 1 is in this process"));
   EXPECT_THAT(out.output, HasSubstr("all_gather(x, axis)"));
+  EXPECT_THAT(out.output, HasSubstr("[checked-remote]"));
   // Two devices of each process have the same part, or two of four.
   const Outcome two = scenario("remote", 2, {}, "2");
   EXPECT_EQ(two.status[0], 0) << two.output;

@@ -192,6 +192,27 @@ TEST_F(CudaMesh, ACallEndsWithItsLastCollectives) {
   }
 }
 
+// The fix is in the message, and other calls go on.
+TEST_F(CudaMesh, WhatNcclDoesNotCombineIsRefused) {
+  GpuMaker m("narrow", {});
+  m.program->mesh = {{"data", 2}};
+  const TensorType type{DType::I16, {4}};
+  const uint32_t x = m.input("x", type), y = m.output("y", type);
+  m.program->inputs[0].varying = {0};
+  Launch& launch = m.program->launches.emplace_back();
+  launch.artifact = Launch::kCollective;
+  launch.buffers = {x, y};
+  launch.name = "all";
+  const MeshExecutable run = MeshExecutable::load(m.program, *mesh_);
+  std::vector<std::vector<Array>> narrow;
+  for (const Device& device : mesh_->devices())
+    narrow.push_back({Array::from_host(HostTensor(DType::I16, {4}), device)});
+  EXPECT_THAT(error_of([&] { run.run(narrow); }),
+              AllOf(HasSubstr("NCCL does not combine i16"), HasSubstr("cast it to i32 or f32")));
+  EXPECT_EQ(program({CollectiveKind::AllReduce}).run(arguments(0))[1][0].to_vector<float>()[5],
+            4 * 1010.f);
+}
+
 // Members of one launch that lie one behind another are one all_reduce; with the others, which lie
 // elsewhere, they are one group.
 TEST_F(CudaMesh, AllReducesOfOneLaunchAreDoneAtOnce) {
