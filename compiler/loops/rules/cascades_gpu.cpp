@@ -66,8 +66,9 @@ struct NamedDot {
 struct Staged {
   std::string tensor;
   bool in_walk;
-  int64_t row_bytes;    // bytes of a row of the tile
-  bool across = false;  // whether neighbours in memory are of different rows
+  int64_t row_bytes;      // bytes of a row of the tile
+  bool has_rows = false;  // whether it varies along the rows
+  bool across = false;    // whether neighbours in memory are of different rows
 };
 
 struct Factors {
@@ -120,6 +121,7 @@ std::optional<Refusal> find_factors(const LoopTree& tree, const Cascade& cascade
         if ((axis == cascade.walk || axis == *cascade.rows) &&
             last.at.back().uses(tree.axes[axis].name))
           copy.across = true;
+        if (axis == *cascade.rows) copy.has_rows = true;
         if (axis == cascade.walk)
           copy.in_walk = true;
         else if (out.tiled.contains(axis) && axis != *cascade.rows)
@@ -135,6 +137,9 @@ std::optional<Refusal> find_factors(const LoopTree& tree, const Cascade& cascade
   return std::nullopt;
 }
 
+// A longer axis would be mostly zeros.
+constexpr int64_t kMostPadding = 2;
+
 // Pads what the first dots sum to whole fragments of the matrix units. Of heads that lie side by
 // side in the rows of a tensor, each gets a row of its own, which ends where the axis does.
 void pad_sums(Scheduled& out, const Cascade& cascade) {
@@ -145,7 +150,7 @@ void pad_sums(Scheduled& out, const Cascade& cascade) {
         extents.emplace(out.tree.axes[dot->over[0]].name, *extent);
   for (const auto& [axis, extent] : extents) {
     const int64_t padded = ceil_divide(extent, kHalfDotDepth) * kHalfDotDepth;
-    if (padded == extent) continue;
+    if (padded == extent || padded > kMostPadding * extent) continue;
     std::map<std::string, size_t> joined;  // a dimension of a tensor in which rows lie side by side
     visit_steps(out.tree.phases[0], LoopStep::Kind::Load, [&](const LoopTask&, const LoopStep& s) {
       const LoopTensor& tensor = out.tree.tensors[s.source];
@@ -345,7 +350,8 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
                     vector_bytes * turn * kSlots;
     for (const Staged& s : factors.staged) {
       const int64_t row = (s.row_bytes + kPanelBytes - 1) / kPanelBytes * kPanelBytes;
-      bytes += row * (s.in_walk ? turn * kSlots : groups * kGroupRows);
+      bytes += row * (s.in_walk ? turn * kSlots : 1) *
+               (s.in_walk && !s.has_rows ? 1 : groups * kGroupRows);
     }
     const int64_t registers = (factors.columns + turn + turn / 2) * kGroupRows / 128 + 40;
     return bytes + 1024 <= target.l1_bytes && registers <= kGroupRegisters;
@@ -428,7 +434,7 @@ int64_t chip_bytes(const Factors& factors, const WarpTile& tile) {
   constexpr int64_t kElement = 2;
   int64_t out = 0;
   for (const Staged& s : factors.staged) {
-    const int64_t rows = s.in_walk ? tile.turn : tile.rows();
+    const int64_t rows = (s.in_walk ? tile.turn : 1) * (s.in_walk && !s.has_rows ? 1 : tile.rows());
     const int64_t lines = s.across ? s.row_bytes / kElement : rows,
                   line_bytes = s.across ? rows * kElement : s.row_bytes;
     out += lines * (line_bytes + kCopiedBytes) * (s.in_walk ? tile.slots : 1);
