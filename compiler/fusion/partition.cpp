@@ -194,8 +194,18 @@ class Search {
       }
       if (!form || form->reduces() || (!options_.fuse && computes(*form))) root[i] = true;
       inlined[i] = !root[i];
-      if (!root[i] && (users[i] > 1 || spread[i]))
-        root[i] = !is_cheap(recomputation(forms_, inlined, node));
+      if (!root[i] && (users[i] > 1 || spread[i]) &&
+          !is_cheap(recomputation(forms_, inlined, node))) {
+        // What is moved is stored before it is moved, unless that is more.
+        NodeId stored = node;
+        while (is_movement(graph_[stored]) && inlined[graph_[stored].operands[0].index] &&
+               elements(graph_[stored].operands[0]) <= elements(stored))
+          stored = graph_[stored].operands[0];
+        root[stored.index] = true;
+        inlined[stored.index] = false;
+        lengths[stored.index] = 0;
+        sizes[stored.index] = {};
+      }
       if (!root[i]) {
         lengths[i] = sizes_.length(lengths, node);
         if (lengths[i] > kLongestBody) root[i] = true;
@@ -220,6 +230,10 @@ class Search {
       if (root[i]) sizes[i] = {};
     }
     return root;
+  }
+
+  double elements(NodeId node) const {
+    return static_cast<double>(graph_[node].type.shape.numel().range().max);
   }
 
   bool is_cheap(const Recomputation& again) const {
@@ -491,12 +505,20 @@ class Search {
       for (const BodyStep& step : form->body) {
         if (step.kind != BodyStep::Kind::Load || !leaves_axis_out(*form, step)) continue;
         NodeId operand = graph_[NodeId(i)].operands[step.operand];
-        // Walks through index maps to the value that is computed.
-        while (!is_source(operand) && forms_.find(operand) && !forms_.find(operand)->reduces() &&
-               !computes(*forms_.find(operand)) && !graph_[operand].operands.empty())
-          operand = graph_[operand].operands[0];
-        const LoopForm* body = is_source(operand) ? nullptr : forms_.find(operand);
-        if (body && !body->reduces() && computes(*body)) reread[operand.index] = true;
+        // Walks through index maps to the value that is computed. What windows show may be stored,
+        // or the value of which they are windows.
+        const auto is_map = [&](NodeId value) {
+          return forms_.find(value) && !forms_.find(value)->reduces() &&
+                 !graph_[value].operands.empty() &&
+                 (is_movement(graph_[value]) || !computes(*forms_.find(value)));
+        };
+        const auto mark = [&](NodeId value) {
+          const LoopForm* body = is_source(value) ? nullptr : forms_.find(value);
+          if (body && !body->reduces() && computes(*body)) reread[value.index] = true;
+        };
+        for (; !is_source(operand) && is_map(operand); operand = graph_[operand].operands[0])
+          mark(operand);
+        mark(operand);
       }
     }
     return reread;

@@ -165,6 +165,18 @@ void pad_sums(Scheduled& out, const Cascade& cascade) {
   }
 }
 
+// Rows become the first dimension of all tiles, and the columns of the dots later ones.
+void put_rows_first(Scheduled& out, const Cascade& cascade) {
+  std::vector<std::string> columns;
+  for (const auto& [dot, rows_factor] : cascade.dots)
+    for (const size_t axis : out.tree.values[dot->target].axes)
+      if (axis < *cascade.rows && !contains(cascade.nest, axis) && !cascade.around.contains(axis) &&
+          axis != cascade.walk)
+        columns.push_back(out.tree.axes[axis].name);
+  for (const std::string& axis : std::set<std::string>(columns.begin(), columns.end()))
+    out.take(LastStep{axis});
+}
+
 std::optional<Refusal> take_legal(Scheduled& out, StepKind step) {
   auto refusal = std::visit([&](const auto& kind) { return legal(out.tree, kind); }, step);
   if (!refusal) out.take(std::move(step));
@@ -688,7 +700,10 @@ std::optional<Refusal> tile_cascade_for_gpu(Scheduled& out, const Target& target
   draw_factors(out);
   if (target.matrix_speed == 0)
     return no_rule("no rule can choose the steps for dots without a matrix unit");
+  // Factors may be parts of one tensor, of which some are copied in the walk.
+  read_apart(out);
   pad_sums(out, std::get<Cascade>(find_cascade(out.tree)));
+  put_rows_first(out, std::get<Cascade>(find_cascade(out.tree)));
   // The tasks of the cascade stay those of the tree before the steps.
   const Scheduled before = out;
   const auto cascade = std::get<Cascade>(find_cascade(before.tree));

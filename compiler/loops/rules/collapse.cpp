@@ -1,6 +1,8 @@
 // collapse.cpp — joins axes of loops, and dimensions of tensors, through which all accesses run as
 // one. Most rules begin with it.
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "compiler/loops/rules/facts.h"
 #include "compiler/loops/rules/rules.h"
@@ -89,6 +91,21 @@ void flatten_tensors(Scheduled& out) {
   std::vector<std::string> tensors;
   for (const LoopTensor& tensor : out.tree.tensors) tensors.push_back(tensor.name);
   for (const std::string& tensor : tensors) out.try_take(FlattenStep{tensor});
+}
+
+void read_apart(Scheduled& out) {
+  std::map<std::string, int> factors;
+  for (const LoopRegion& phase : out.tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      for (const uint32_t result : task.body.results) {
+        const LoopStep& s = task.body.steps[result];
+        if (task.kind == LoopTask::Kind::Dot && s.kind == LoopStep::Kind::Load &&
+            out.tree.tensors[s.source].mode == Mode::In)
+          ++factors[out.tree.tensors[s.source].name];
+      }
+    });
+  for (const auto& [tensor, count] : factors)
+    if (count > 1) out.try_take(ApartStep{tensor});
 }
 
 }  // namespace braze

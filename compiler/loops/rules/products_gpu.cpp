@@ -36,6 +36,9 @@ struct Factor {
   bool copied = false;       // whether its slices are copied past the registers
 };
 
+// Sums that are at least so long, and at most so many, are shared by threads.
+constexpr int64_t kLeastSharedDepth = 128, kMostSharedSums = 1 << 15;
+
 // How the sums are dealt to blocks and threads.
 struct Tiling {
   int64_t rows = 1, lanes = 1;  // of a block
@@ -473,6 +476,7 @@ std::optional<Refusal> tile_products_for_gpu(Scheduled& out, const Target& targe
   join_digits(out, kWarpThreads);
   join_places(out);
   flatten_tensors(out);  // so that coordinates have no digits
+  read_apart(out);       // so that each factor is copied alone
   LoopTree tree = out.tree;
   auto found = find_factored_sums(tree);
   if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);
@@ -493,6 +497,9 @@ std::optional<Refusal> tile_products_for_gpu(Scheduled& out, const Target& targe
     factors = all_factors(tree, sums);
   }
   const auto sliced = choose_slices(tree, sums, factors, size, target);
+  if (!sliced && size.depth >= kLeastSharedDepth &&
+      size.batches * size.rows * size.lanes <= kMostSharedSums)
+    return no_rule("the sums are few and long, so threads share each of them");
   take_steps(out, sums, sliced ? *sliced : choose_direct(size, target), factors, size, target);
   mark_streaming(out, target);
   return std::nullopt;

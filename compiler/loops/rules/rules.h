@@ -52,6 +52,10 @@ void collapse_axes(Scheduled& out, const std::vector<size_t>& nest);
 void join_axes(Scheduled& out);
 /// Joins dimensions of tensors that all accesses run through as one.
 void flatten_tensors(Scheduled& out);
+
+/// Gives each way in which a tensor is read a name of its own for it, if the tensor is several
+/// factors of dots.
+void read_apart(Scheduled& out);
 /// tiles: loops without reductions. Vectors run along the axis that is contiguous in most bytes.
 void tile_for_cpu(Scheduled& out, const Target& target);
 void tile_for_gpu(Scheduled& out, const Target& target);

@@ -10,6 +10,67 @@
 
 namespace braze {
 
+// --- apart --------------------------------------------------------------------------------------
+
+namespace {
+
+bool same_load(const LoopStep& a, const LoopStep& b) {
+  return a.at == b.at && a.conditions == b.conditions && a.otherwise == b.otherwise;
+}
+
+// The different ways in which the tree reads a tensor, in the order of their first loads.
+std::vector<LoopStep> ways_of_reading(const LoopTree& tree, size_t tensor) {
+  std::vector<LoopStep> out;
+  for (const LoopRegion& phase : tree.phases)
+    visit_steps(phase, LoopStep::Kind::Load, [&](const LoopTask&, const LoopStep& s) {
+      if (s.source == tensor &&
+          std::ranges::none_of(out, [&](const LoopStep& known) { return same_load(known, s); }))
+        out.push_back(s);
+    });
+  return out;
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const ApartStep& step) {
+  const auto tensor = find_tensor(tree, step.tensor);
+  if (!tensor) return no_such("tensor", step.tensor);
+  if (tree.tensors[*tensor].mode != Mode::In)
+    return Refusal{&codes::kMemoryOrder, fmt::format("{} is written", step.tensor),
+                   "name a tensor that is only read"};
+  if (ways_of_reading(tree, *tensor).size() < 2)
+    return Refusal{&codes::kSeenApart, fmt::format("{} is read in one way only", step.tensor),
+                   "it stays as it is"};
+  return std::nullopt;
+}
+
+LoopTree take(LoopTree tree, const ApartStep& step) {
+  const size_t tensor = find_tensor(tree, step.tensor).value();
+  const std::vector<LoopStep> ways = ways_of_reading(tree, tensor);
+  std::vector<size_t> names = {tensor};
+  for (size_t way = 1; way < ways.size(); ++way) {
+    LoopTensor again = tree.tensors[tensor];
+    for (size_t number = 2; find_tensor(tree, again.name); ++number)
+      again.name = fmt::format("{}_{}", step.tensor, number);
+    names.push_back(tree.tensors.size());
+    tree.tensors.push_back(std::move(again));
+  }
+  const auto rename = [&](LoopBody& body) {
+    for (LoopStep& s : body.steps)
+      if (s.kind == LoopStep::Kind::Load && s.source == tensor)
+        for (size_t way = 0; way < ways.size(); ++way)
+          if (same_load(ways[way], s)) s.source = names[way];
+  };
+  for (LoopRegion& phase : tree.phases)
+    change_tasks(phase, [&](LoopTask& task) {
+      rename(task.body);
+      if (task.rescale) rename(*task.rescale);
+    });
+  return tree;
+}
+
+// --- Copies of tensors --------------------------------------------------------------------------
+
 namespace {
 
 // Where the copy of a part of a tensor stands, and what it copies.
@@ -18,10 +79,6 @@ struct CopySite {
   ItemPlace loop;
   bool groups;  // whether each group has its own copy
 };
-
-bool same_load(const LoopStep& a, const LoopStep& b) {
-  return a.at == b.at && a.conditions == b.conditions && a.otherwise == b.otherwise;
-}
 
 // The loads of the tensor in the loop; loads of the same form count once.
 std::vector<LoopStep> ways_of_reading(const LoopTree& tree, const CopySite& site) {

@@ -1,10 +1,20 @@
-// stage.h — steps that change where values come from and where they are kept: `stage`, `load`,
-// `keep` and `again`.
+// stage.h — steps that change where values come from and where they are kept: `apart`, `stage`,
+// `load`, `keep` and `again`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
 
 namespace braze {
+
+/// `apart x`: each way in which tensor x is read gets a name of its own for x, so that what is read in
+/// one way can be copied elsewhere than the rest.
+struct ApartStep {
+  static constexpr std::string_view kName = "apart";
+  std::string tensor;
+  void fields(auto& visit) { visit.tensor(tensor); }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const ApartStep& step);
+LoopTree take(LoopTree tree, const ApartStep& step);
 
 /// `stage x l`: a task at the top of l copies on chip what a turn of l reads of tensor x. `stage %v
 /// l`: the same for a value that was made before l; the copy stands in front of the first task that

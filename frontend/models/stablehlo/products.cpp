@@ -57,6 +57,21 @@ Tensor matrix_product(Node& n) {
 // Where each axis of a convolution is, as read from "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]".
 struct Places {
   std::vector<int64_t> left, right, result;  // [b, f, 0, 1..], [o, i, 0, 1..], [b, f, 0, 1..]
+
+  // Images whose features are last stay as they are, since a copy in another order takes time.
+  Channels channels() const {
+    const auto is_last = [](const std::vector<int64_t>& image) {
+      return image[1] + 1 == static_cast<int64_t>(image.size());
+    };
+    return is_last(left) && is_last(result) ? Channels::Last : Channels::First;
+  }
+  // With channels last: [b, 0, 1.., f], [0, 1.., i, o], [b, 0, 1.., f].
+  void put_channels_last() {
+    for (std::vector<int64_t>* image : {&left, &result})
+      std::rotate(image->begin() + 1, image->begin() + 2, image->end());
+    std::swap(right[0], right[1]);
+    std::rotate(right.begin(), right.begin() + 2, right.end());
+  }
 };
 
 // The positions of the axes called `first` and `second`, followed by those of 0, 1, ..
@@ -99,7 +114,7 @@ Places places_of(Node& n) {
 }
 
 Tensor convolved(Node& n) {
-  const Places places = places_of(n);
+  Places places = places_of(n);
   const size_t spatial = places.left.size() - 2;
   if (places.right.size() != spatial + 2 || places.result.size() != spatial + 2 ||
       n[0].rank() != spatial + 2 || n[1].rank() != spatial + 2)
@@ -114,7 +129,9 @@ Tensor convolved(Node& n) {
                       .dilations = n.integers("rhs_dilation", ones),
                       .gaps = n.integers("lhs_dilation", ones),
                       .groups = groups * batches,
-                      .channels = Channels::First};
+                      .channels = places.channels()};
+  const bool last = options.channels == Channels::Last;
+  if (last) places.put_channels_last();
   if (padding.size() != 2 * spatial || reversal.empty())
     n.refuse("its windows are of another rank");
   constexpr int64_t kMostGroups = 1 << 30;
@@ -130,7 +147,8 @@ Tensor convolved(Node& n) {
   Tensor filters = cast(permute(n[1], places.right), dtype);
   std::vector<int64_t> turned;
   for (size_t i = 0; i < spatial; ++i)
-    if (reversal[reversal.size() == 1 ? 0 : i]) turned.push_back(static_cast<int64_t>(i) + 2);
+    if (reversal[reversal.size() == 1 ? 0 : i])
+      turned.push_back(static_cast<int64_t>(last ? i : i + 2));
   for (const int64_t axis : turned) filters = reverse(filters, axis);
   if (batches > 1) {
     // The parts of the batch become groups of channels. Each group has its own part of the filters.
@@ -141,10 +159,13 @@ Tensor convolved(Node& n) {
     parts.insert(parts.begin(), Dim(batches));
     std::vector<int64_t> order(parts.size());
     std::iota(order.begin(), order.end(), int64_t{0});
-    std::swap(order[0], order[1]);
+    // The number of the part goes in front of the channels, with which it is merged.
+    const size_t channels = last ? spatial + 1 : 1;
+    std::rotate(order.begin(), order.begin() + 1,
+                order.begin() + static_cast<std::ptrdiff_t>(channels) + 1);
     Dims merged = x.shape();
     merged[0] = parts[1];
-    merged[1] = extent(x, 1) * batches;
+    merged[channels] = extent(x, static_cast<int64_t>(channels)) * batches;
     x = reshape(permute(reshape(x, parts), order), merged);
   }
   const Tensor y = conv(x, filters, options);
