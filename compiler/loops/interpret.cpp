@@ -649,7 +649,21 @@ class TreeInterpreter {
 }  // namespace
 
 void interpret(const LoopTree& tree, const Sizes& sizes, std::vector<HostTensor>& tensors) {
+  const size_t given = tensors.size();
+  for (size_t t = 0; t < tree.tensors.size(); ++t) {
+    const LoopTensor& tensor = tree.tensors[t];
+    if (!tensor.same) {
+      if (t >= given)
+        fail(codes::kInternal, fmt::format("the tensor {} is not given", tensor.name));
+      continue;
+    }
+    HostTensor again(tensor.type.dtype, sizes(tensor.type.shape));
+    std::copy_n(tensors[*tensor.same].data(), again.size_bytes(), again.data());
+    tensors.resize(std::max(tensors.size(), t + 1));
+    tensors[t] = std::move(again);
+  }
   TreeInterpreter(tree, sizes, tensors).run();
+  tensors.resize(given);
 }
 
 }  // namespace braze

@@ -16,7 +16,8 @@ inline constexpr Code kUnfinishedValue{
     "A task of a loop tree reads a value that the loops before it have not finished."};
 }  // namespace codes
 
-/// Runs a sound tree on its tensors, which are given in the order of their numbers. A tensor that
+/// Runs a sound tree on its tensors, which are given in the order of their numbers. Those that
+/// are the same as other ones need not be given. A tensor that
 /// the tree only writes may be empty before. A task runs at all positions of its tile. Marks change
 /// nothing except the order of sums. Reading a reduction before its loops have ended is an error,
 /// unless a rescale accounts for it.

@@ -119,6 +119,13 @@ class TreeParser {
       if (scanner_.accept("strides")) tensor.strides = indices();
       if (scanner_.accept("align")) tensor.align = number("bytes");
       tensor.finite = scanner_.accept("finite");
+      if (scanner_.accept("same")) {
+        const auto known = tensors_.find(scanner_.expect_identifier("the name of a tensor"));
+        if (known == tensors_.end() || known->second == tree_.tensors.size())
+          fail_at(tensor.location,
+                  fmt::format("{} is the same as no tensor before it", tensor.name));
+        tensor.same = known->second;
+      }
       tree_.tensors.push_back(std::move(tensor));
     }
   }

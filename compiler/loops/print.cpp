@@ -26,8 +26,9 @@ class TreePrinter {
   std::string file() {
     out_ = "braze 1 loops\n";
     for (const Expr& symbol : tree_.symbols) out_ += symbol_text(symbol) + "\n";
-    out_ += fmt::format("\ntree @{}({})", tree_.name,
-                        join(tree_.tensors, ", ", [](const LoopTensor& t) { return text_of(t); }));
+    out_ +=
+        fmt::format("\ntree @{}({})", tree_.name,
+                    join(tree_.tensors, ", ", [this](const LoopTensor& t) { return text_of(t); }));
     if (!tree_.target.empty()) out_ += fmt::format(" target {}", quote(tree_.target));
     if (tree_.roles) out_ += fmt::format(" roles({}, {})", tree_.roles->stages, tree_.roles->rest);
     if (tree_.registers > 0) out_ += fmt::format(" registers {}", tree_.registers);
@@ -88,12 +89,13 @@ class TreePrinter {
   }
 
  private:
-  static std::string text_of(const LoopTensor& t) {
+  std::string text_of(const LoopTensor& t) const {
     std::string out = fmt::format("{}: {} {}", t.name, kModeNames[static_cast<size_t>(t.mode)],
                                   t.type.to_string());
     if (!t.strides.empty()) out += " strides " + indices(t.strides);
     if (t.align > 0) out += fmt::format(" align {}", t.align);
     if (t.finite) out += " finite";
+    if (t.same) out += " same " + tree_.tensors[*t.same].name;
     return out;
   }
   std::string text_of(const Deal& d) const {

@@ -43,7 +43,8 @@ struct LoopTensor {
   int64_t align = 0;               ///< bytes; 0: the dtype's size
   /// Whether its elements are finite whenever the values that they were computed from are finite.
   bool finite = false;
-  NodeId node = {};  ///< the node that it holds, if the tree was made from a graph
+  std::optional<size_t> same = {};  ///< the tensor of which it is another name (`apart`)
+  NodeId node = {};                 ///< the node that it holds, if the tree was made from a graph
   SourceLocation location = {};
 };
 

@@ -91,6 +91,10 @@ class TreeChecker {
                fmt::format("the shape of {} can use sizes only", tensor.name));
       expect(tensor.strides.empty() || tensor.strides.size() == tensor.type.shape.rank(), "L3",
              fmt::format("{} must have a stride for each axis, or none", tensor.name));
+      expect(!tensor.same ||
+                 (tensor.mode == Mode::In && tree_.tensors[*tensor.same].mode == Mode::In &&
+                  tree_.tensors[*tensor.same].type.dtype == tensor.type.dtype),
+             "L3", fmt::format("{} is the same as a tensor of another mode or dtype", tensor.name));
     }
     where_ = {};
     for (const LoopValue& value : tree_.values) {

@@ -50,6 +50,7 @@ LoopTree take(LoopTree tree, const ApartStep& step) {
   std::vector<size_t> names = {tensor};
   for (size_t way = 1; way < ways.size(); ++way) {
     LoopTensor again = tree.tensors[tensor];
+    again.same = tree.tensors[tensor].same.value_or(tensor);
     for (size_t number = 2; find_tensor(tree, again.name); ++number)
       again.name = fmt::format("{}_{}", step.tensor, number);
     names.push_back(tree.tensors.size());
