@@ -129,6 +129,10 @@ std::optional<Refusal> find_factors(const LoopTree& tree, const Cascade& cascade
       }
       if (std::ranges::any_of(out.staged, [&](const Staged& s) { return s.tensor == copy.tensor; }))
         continue;
+      // A copy outside of the walk has all indices of the loops around the walk.
+      if (!copy.in_walk)
+        for (const size_t axis : axes_used(tree, only))
+          if (cascade.around.contains(axis)) copy.row_bytes *= planned_extent(tree, axis);
       out.staged.push_back(copy);
       if (copy.in_walk)
         out.walked_bytes += static_cast<double>(copy.row_bytes) *
@@ -589,6 +593,26 @@ void rename_parts(const LoopTree& tree, Factors& factors) {
   });
 }
 
+// Tasks beside the dots have tiles of rows and columns only, as much as the threads can hold.
+std::optional<Refusal> refuse_tiles(const LoopTree& tree, int64_t threads) {
+  constexpr int64_t kMostElements = 128;  // of a thread, as the registers beside the dots permit
+  std::optional<Refusal> out;
+  for_each_task(tree.phases.front(), [&](const LoopTask& task, const auto& around) {
+    if (task.kind == LoopTask::Kind::Stage || task.kind == LoopTask::Kind::Dot) return;
+    std::set<size_t> axes = own_axes(tree, task);
+    axes.insert(task.over.begin(), task.over.end());
+    int64_t dims = 0, elements = 1;
+    for (const size_t axis : axes)
+      if (const auto extent = extent_in(tree, around, axis).as_constant(); extent != 1) {
+        ++dims;
+        elements *= extent.value_or(kMostElements * threads + 1);
+      }
+    if (dims > 2 || elements > kMostElements * threads)
+      out = no_rule("what is beside the dots has other tiles than rows and columns");
+  });
+  return out;
+}
+
 // Deals what combines the chunks to the threads: each has neighbours in a row, as in the copies,
 // and every so many chunks.
 std::optional<Refusal> deal_chunks(Scheduled& out, int64_t threads) {
@@ -658,6 +682,7 @@ std::optional<Refusal> take_warps(Scheduled& out, const Cascade& cascade, const 
     return refusal;
   const bool has_chunks = out.tree.phases.size() > 1 && chunks > 1;
   if (has_chunks) rename_parts(out.tree, factors);
+  if (auto refusal = refuse_tiles(out.tree, tile->threads())) return refusal;
   if (auto refusal = take_legal(out, RingStep{{walk}, tile->slots})) return refusal;
   for (const NamedDot& dot : factors.dots)
     if (auto refusal = take_legal(out, UnitStep{dot.name, Unit::Mma})) return refusal;
