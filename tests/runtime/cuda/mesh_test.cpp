@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "ir/graph/shards.h"
+#include "ir/support/text.h"
 #include "runtime/devices/cuda/nccl.h"
 #include "runtime/devices/registry.h"
 #include "runtime/execution/plan.h"
@@ -192,25 +193,34 @@ TEST_F(CudaMesh, ACallEndsWithItsLastCollectives) {
   }
 }
 
-// The fix is in the message, and other calls go on.
-TEST_F(CudaMesh, WhatNcclDoesNotCombineIsRefused) {
-  GpuMaker m("narrow", {});
-  m.program->mesh = {{"data", 2}};
-  const TensorType type{DType::I16, {4}};
-  const uint32_t x = m.input("x", type), y = m.output("y", type);
-  m.program->inputs[0].varying = {0};
-  Launch& launch = m.program->launches.emplace_back();
-  launch.artifact = Launch::kCollective;
-  launch.buffers = {x, y};
-  launch.name = "all";
-  const MeshExecutable run = MeshExecutable::load(m.program, *mesh_);
-  std::vector<std::vector<Array>> narrow;
-  for (const Device& device : mesh_->devices())
-    narrow.push_back({Array::from_host(HostTensor(DType::I16, {4}), device)});
-  EXPECT_THAT(error_of([&] { run.run(narrow); }),
-              AllOf(HasSubstr("NCCL does not combine i16"), HasSubstr("cast it to i32 or f32")));
-  EXPECT_EQ(program({CollectiveKind::AllReduce}).run(arguments(0))[1][0].to_vector<float>()[5],
-            4 * 1010.f);
+// Before anything runs, so that the communicators stay. The error has the user's line and the fix.
+TEST_F(CudaMesh, WhatNcclDoesNotCombineIsRefusedWhenItIsLoaded) {
+  const auto load = [&](DType dtype, CollectiveKind kind) {
+    GpuMaker m("narrow", {});
+    m.program->mesh = {{"data", 2}};
+    const uint32_t a = m.input("a", {DType::F32, {4}}), b = m.output("b", {DType::F32, {4}});
+    const uint32_t x = m.input("x", {dtype, {4}}), y = m.output("y", {dtype, {4}});
+    m.program->inputs[0].varying = m.program->inputs[1].varying = {0};
+    m.program->locations = {{}, {"step.cpp", 11, 0}, {"step.cpp", 12, 0}};
+    Launch& launch = m.program->launches.emplace_back();
+    launch.artifact = Launch::kCollective;
+    launch.collective = {kind};
+    launch.name = "both";
+    launch.members = {"a_all", "x_all"};
+    launch.ops = {"a : f32[4] at node:1", "x : i16[4] at node:2"};
+    launch.buffers = {a, b, x, y};
+    return MeshExecutable::load(m.program, *mesh_);
+  };
+  for (const CollectiveKind kind : {CollectiveKind::AllReduce, CollectiveKind::ReduceScatter}) {
+    EXPECT_THAT(error_of([&] { load(DType::I16, kind); }),
+                AllOf(HasSubstr("step.cpp:12"), HasSubstr("x_all"),
+                      HasSubstr(fmt::format("NCCL, which has no {} of i16", name(kind))),
+                      HasSubstr("convert its operand to i32, and its result back")));
+    EXPECT_THAT(error_of([&] { load(DType::U16, kind); }), HasSubstr("of u16"));
+  }
+  EXPECT_NO_THROW(load(DType::I32, CollectiveKind::AllReduce));
+  // What only moves bytes takes any dtype.
+  EXPECT_NO_THROW(load(DType::I16, CollectiveKind::Permute));
 }
 
 // Members of one launch that lie one behind another are one all_reduce; with the others, which lie
