@@ -1,5 +1,7 @@
 // Two GPUs that work together through NCCL: real ones, or the fake driver and its fake NCCL, which
 // do everything as late as they may.
+#include <dlfcn.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -511,6 +513,26 @@ TEST(Nccl, AnUnusableOneIsPassedOver) {
   if (!fake) GTEST_SKIP() << "no file that is known to be an NCCL";
   const std::vector<std::string> libraries = {"libnothing.so.2", "libc.so.6", fake};
   EXPECT_EQ(cuda::open_first_nccl(libraries).file, fake);
+}
+
+// It is taken before any other, and finds multicast turned off unless the user says otherwise. In a
+// process of its own, because a process keeps the NCCL that it found.
+TEST(NcclDeathTest, OneThatTheProcessHasLoadedIsTaken) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  constexpr const char* kVariable = "NCCL_NVLS_ENABLE";
+  for (const char* given : {"", "1"}) {
+    const auto find = [&] {
+      *given ? setenv(kVariable, given, 1) : unsetenv(kVariable);
+      setenv("BRAZE_NCCL", "libnothing.so.2", 1);
+      if (!dlopen(BRAZE_LOADED_NCCL, RTLD_NOW | RTLD_LOCAL)) std::fputs(dlerror(), stderr);
+      const cuda::OpenedNccl& found = cuda::nccl();
+      fmt::print(stderr, "found: {}{}, {}", cuda::nccl_version_text(found.version), found.missing,
+                 std::getenv(kVariable));
+      std::_Exit(0);
+    };
+    EXPECT_EXIT(find(), testing::ExitedWithCode(0),
+                fmt::format("found: 2[0-9.]+, {}$", *given ? given : "0"));
+  }
 }
 
 TEST(Nccl, IsSoughtInSitePackages) {
