@@ -13,6 +13,7 @@
 #include "runtime/devices/registry.h"
 #include "runtime/execution/plan.h"
 #include "runtime/mesh/mesh_executable.h"
+#include "tests/no_threads.h"
 #include "tests/runtime/cuda/cuda_test.h"
 #include "tests/runtime/watchdog.h"
 #include "tests/temporary_folder.h"
@@ -502,6 +503,24 @@ TEST_F(CudaMesh, CollectivesWithABoundHaveTheirOwnCommunicators) {
   EXPECT_EQ(calls("nccl destroy"), 4);
   EXPECT_THAT(fake_cuda()->misuse, IsEmpty());
   for (const char* gpu : {"cuda:0", "cuda:1"}) error_of([&] { synchronize(Device(gpu)); });
+}
+
+// A call needs a thread for each GPU but one: NCCL may wait for all of them in its functions. In a
+// process of its own, which has none yet.
+using CudaMeshDeathTest = CudaMesh;
+TEST_F(CudaMeshDeathTest, AGpuWithoutAThreadIsRefused) {
+  const auto child = [&] {
+    const MeshExecutable run = program({CollectiveKind::AllReduce});
+    const auto given = arguments(0);
+    {
+      const NoThreads none;
+      fmt::print(stderr, "{}\n", error_of([&] { run.run(given); }));
+    }
+    fmt::print(stderr, "then {}\n", run.run(given)[1][0].to_vector<float>()[5]);
+    std::_Exit(HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0),
+              "no-thread.: no thread can be started for cuda:1(.|\n)*then 4040\n");
 }
 
 TEST(Nccl, AnUnusableOneIsPassedOver) {
