@@ -99,7 +99,23 @@ std::tuple<Weights, Weights, Tensor, Tensor> training_step(Weights parameters, W
                                                            Tensor pixels, Tensor labels) {
   const auto [value, gradient] = value_and_grad(loss_and_accuracy)(parameters, pixels, labels);
   const auto [updated, next] = optim::adamw(parameters, gradient, state);
-  return {updated, next, value.first, device_mean(value.second)};
+  return {updated, next, value.first, value.second};
+}
+
+/// The same of a batch whose last rows only fill it up: `mask` [n] is true for those that count.
+std::pair<Tensor, Tensor> loss_and_accuracy_of_part(Weights parameters, Tensor pixels,
+                                                    Tensor labels, Tensor mask) {
+  const Tensor logits = nn::mlp(parameters, pixels);
+  const Tensor right = cast(argmax(logits, -1) == labels, f32);
+  return {masked_mean(nn::cross_entropy_rows(logits, labels), mask), masked_mean(right, mask)};
+}
+std::tuple<Weights, Weights, Tensor, Tensor> padded_step(Weights parameters, Weights state,
+                                                         Tensor pixels, Tensor labels,
+                                                         Tensor mask) {
+  const auto [value, gradient] =
+      value_and_grad(loss_and_accuracy_of_part)(parameters, pixels, labels, mask);
+  const auto [updated, next] = optim::adamw(parameters, gradient, state);
+  return {updated, next, value.first, value.second};
 }
 
 /// It for any batch of 1 to 64, taking over the memory of the first two.
@@ -189,34 +205,38 @@ void save(const std::filesystem::path& folder, const Parameters& parameters, con
   save_npy(folder / "labels.npy", labels);
 }
 
-/// Trains for all epochs; checks some steps against the reference interpreter. Several devices take
-/// equal parts of whole batches: what is left over at the end of an epoch waits for the next one.
-template <class Step>
-void train(const Step& step, const Options& options, const digits::Data& data,
-           std::vector<int64_t>& order, Model& model, CheckReport& worst, int& checked) {
-  const int64_t trained = options.devices > 1 ? kTrained / kBatch * kBatch : kTrained;
+/// Trains for all epochs, by `step(parameters, state, arrays_of(batch)...)`; checks some steps
+/// against the reference interpreter.
+template <class Step, class ArraysOf>
+void train(const Step& step, const ArraysOf& arrays_of, const Options& options,
+           const digits::Data& data, std::vector<int64_t>& order, Model& model, CheckReport& worst,
+           int& checked) {
   std::mt19937_64 shuffle(1);
   for (int epoch = 1; epoch <= options.epochs; ++epoch) {
     for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[shuffle() % i]);
     std::vector<Array> losses, accuracies;
     std::vector<double> sizes;
-    for (int64_t begin = 0; begin < trained; begin += kBatch) {
+    for (int64_t begin = 0; begin < kTrained; begin += kBatch) {
       const digits::Data batch = digits::take(data, order, begin, kBatch);
-      const Array pixels = pixels_of(batch), labels = labels_of(batch);
+      const auto arrays = arrays_of(batch);
+      const auto call = [&](const auto& function) {
+        return std::apply(
+            [&](const auto&... all) { return function(model.parameters, model.state, all...); },
+            arrays);
+      };
       // The same step in the reference interpreter: at the first and the last, which has a batch
-      // of 3 on one device, of the first and the last epoch.
+      // of 3, of the first and the last epoch.
       const bool compare = (epoch == 1 || epoch == options.epochs) &&
-                           (begin == 0 || begin + kBatch >= trained) &&
+                           (begin == 0 || begin + kBatch >= kTrained) &&
                            options.device.kind() != DeviceKind::Interpreter &&
                            (options.devices == 1 || rank_count() == 1);  // else parts are elsewhere
       if (compare) {
-        const CheckReport report = step.check(model.parameters, model.state, pixels, labels);
+        const CheckReport report = call([&](const auto&... all) { return step.check(all...); });
         ++checked;
         if (worst.ok && (!report.ok || report.judged < worst.judged)) worst = report;
         if (!report.ok) std::cerr << report.text << "\n";
       }
-      auto [parameters, state, loss, accuracy] =
-          step(model.parameters, model.state, pixels, labels);
+      auto [parameters, state, loss, accuracy] = call(step);
       model = {std::move(parameters), std::move(state)};
       losses.push_back(std::move(loss));
       accuracies.push_back(std::move(accuracy));
@@ -224,8 +244,8 @@ void train(const Step& step, const Options& options, const digits::Data& data,
     }
     double loss = 0, accuracy = 0;
     for (size_t i = 0; i < sizes.size(); ++i) {
-      loss += sizes[i] * losses[i].item() / static_cast<double>(trained);
-      accuracy += sizes[i] * accuracies[i].item() / static_cast<double>(trained);
+      loss += sizes[i] * losses[i].item() / static_cast<double>(kTrained);
+      accuracy += sizes[i] * accuracies[i].item() / static_cast<double>(kTrained);
     }
     show_progress(epoch, options.epochs, loss, accuracy);
   }
@@ -246,17 +266,24 @@ int run(const Options& options) {
   if (options.devices > 1) {
     if (options.device.kind() == DeviceKind::Cpu) set_cpu_device_count(options.devices);
     const Mesh mesh({{"data", options.devices}});
-    const auto parallel = data_parallel(training_step, mesh,
-                                        {.batch = {2, 3},
-                                         .donate = {0, 1},
-                                         .name = "training_step",
-                                         .inputs = {"parameters", "state", "pixels", "labels"}});
-    train(parallel, options, data, order, model, worst, checked);
+    const auto parallel =
+        data_parallel(padded_step, mesh,
+                      {.batch = {2, 3, 4},
+                       .donate = {0, 1},
+                       .name = "training_step",
+                       .inputs = {"parameters", "state", "pixels", "labels", "mask"}});
+    const auto padded = [&](const digits::Data& batch) {
+      return pad_batch(options.devices, pixels_of(batch), labels_of(batch));
+    };
+    train(parallel, padded, options, data, order, model, worst, checked);
     // One of the copies.
     model.parameters =
         model.parameters.map([&](const Array& value) { return value.to(options.device); });
   } else {
-    train(step, options, data, order, model, worst, checked);
+    const auto whole = [](const digits::Data& batch) {
+      return std::tuple{pixels_of(batch), labels_of(batch)};
+    };
+    train(step, whole, options, data, order, model, worst, checked);
   }
 
   const digits::Data test = digits::take(data, held_out, 0, data.size());

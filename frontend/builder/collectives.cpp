@@ -2,6 +2,7 @@
 
 #include "frontend/builder/builder.h"
 #include "ir/graph/along.h"
+#include "ir/graph/infer.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -171,6 +172,21 @@ Tensor device_mean(const Tensor& x, Where call) {
   const std::string axis = builder->mesh ? builder->mesh->averaged : std::string();
   if (axis.empty() || !contains(builder->varying.of(node_of(x)), axis)) return x;
   return all_reduce(x, axis, Reduction::Mean, call);
+}
+
+Tensor masked_mean(const Tensor& x, const Tensor& mask, Where call) {
+  const detail::Place here(call, "masked_mean");
+  if (!is_arithmetic_float(x.dtype()) || mask.dtype() != boolean || mask.shape() != x.shape())
+    fail(codes::kShapeMismatch,
+         fmt::format("masked_mean: needs floats and a bool for each of them, and got {} and {}",
+                     x.to_string(), mask.to_string()),
+         {.location = place(call), .node = "masked_mean"});
+  // The sum and the number each become a mean over the devices, so that their ratio is that of the
+  // whole. 16-bit floats cannot count.
+  const Tensor wide = cast(x, compute_type(x.dtype()));
+  const Tensor total = device_mean(sum(where(mask, wide, 0)));
+  const Tensor count = device_mean(cast(sum(cast(mask, i64)), wide.dtype()));
+  return cast(total / count, x.dtype());
 }
 
 }  // namespace braze

@@ -23,6 +23,8 @@ namespace codes {
 inline constexpr Code kNotEqual{"not-equal", ErrorKind::InvalidArgument,
                                 "A result differs between devices that its sharding takes for "
                                 "equal, or the reverse."};
+inline constexpr Code kBadBatch{"bad-batch", ErrorKind::InvalidArgument,
+                                "Arrays cannot be padded as one batch."};
 inline constexpr Code kNotCalledSpmd{"not-called", ErrorKind::InvalidArgument,
                                      "A compiled function was asked about before its first call."};
 inline constexpr Code kCheckedRemote{"checked-remote", ErrorKind::Unsupported,
@@ -384,6 +386,47 @@ std::vector<Array> run(const SpmdSpecialization& specialization, std::span<const
       shards.push_back(device.empty() ? Array() : device[o]);
     out.push_back(spread_array(mesh, specialization.out[o], std::move(shards)));
   }
+  return out;
+}
+
+std::vector<Array> padded(std::span<const Array> arrays, int64_t multiple) {
+  const auto refuse = [](std::string why, std::string fix) {
+    fail(codes::kBadBatch, "pad_batch: " + why,
+         {.location = {}, .node = "pad_batch", .fix = std::move(fix)});
+  };
+  if (multiple < 1)
+    refuse(fmt::format("the number of rows cannot be a multiple of {}", multiple),
+           "give the number of devices");
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    if (!arrays[i].valid()) refuse(fmt::format("array {} is an empty Array", i), "");
+    if (arrays[i].is_spread())
+      refuse(fmt::format("array {} is spread over a mesh", i), "pad it before that");
+    if (arrays[i].shape().empty() || arrays[i].shape()[0] != arrays[0].shape()[0])
+      refuse(fmt::format("array {} is {}, and array 0 is {}", i, spec_of(arrays[i]).to_string(),
+                         spec_of(arrays[0]).to_string()),
+             "the first axis of each array is that of the batch");
+  }
+  const int64_t rows = arrays[0].shape()[0], short_of = rows % multiple;
+  const int64_t all = short_of == 0 ? rows : rows + (multiple - short_of);
+  std::vector<Array> out;
+  for (const Array& array : arrays) {
+    if (rows == all) {
+      out.push_back(array);
+      continue;
+    }
+    const HostTensor given = array.to_host();
+    std::vector<int64_t> shape = array.shape();
+    shape[0] = all;
+    HostTensor wider(array.dtype(), std::move(shape));
+    const size_t row = given.size_bytes() / static_cast<size_t>(rows);
+    std::copy_n(given.data(), given.size_bytes(), wider.data());
+    for (size_t at = given.size_bytes(); at < wider.size_bytes(); at += row)
+      std::copy_n(wider.data() + at - row, row, wider.data() + at);
+    out.push_back(Array::from_host(wider, array.device()));
+  }
+  HostTensor mask(DType::Bool, {all});
+  for (int64_t i = 0; i < all; ++i) mask.set_bits(i, i < rows);
+  out.push_back(Array::from_host(mask, arrays[0].device()));
   return out;
 }
 

@@ -192,10 +192,11 @@ Tensor log_softmax(const Tensor& x, int64_t axis, Where where) {
   return cast(z - log(sum(exp(z), axis, true)), x.dtype());
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t ignore_index,
-                     Where where) {
-  const detail::Place place(where);
-  check_labels("cross_entropy", logits, labels);
+namespace {
+
+/// The losses of rows, 0 where the label is ignored, and whether a row counts.
+std::pair<Tensor, Tensor> row_losses(const Tensor& logits, const Tensor& labels,
+                                     int64_t ignore_index) {
   const Tensor z = shifted(widen(logits), -1);
   const int64_t classes = z.dim(-1).value();
   const Tensor chosen = sum(braze::where(one_hot(labels, classes, boolean), z, 0), -1);
@@ -204,8 +205,25 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t ignore_
   const Tensor label = cast(labels, i64);
   const Tensor is_class = (label >= 0) & (label < classes), counts = label != ignore_index;
   const Tensor other = braze::where(counts, full_like(loss, NAN), 0);
-  const Tensor total = sum(braze::where(is_class & counts, loss, other));
+  return {braze::where(is_class & counts, loss, other), counts};
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t ignore_index,
+                     Where where) {
+  const detail::Place place(where);
+  check_labels("cross_entropy", logits, labels);
+  const auto [losses, counts] = row_losses(logits, labels, ignore_index);
+  const Tensor total = sum(losses);
   return cast(total / cast(sum(cast(counts, i64)), total.dtype()), logits.dtype());
+}
+
+Tensor cross_entropy_rows(const Tensor& logits, const Tensor& labels, int64_t ignore_index,
+                          Where where) {
+  const detail::Place place(where);
+  check_labels("cross_entropy_rows", logits, labels);
+  return cast(row_losses(logits, labels, ignore_index).first, logits.dtype());
 }
 
 Tensor mse(const Tensor& x, const Tensor& y, Where where) {

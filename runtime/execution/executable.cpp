@@ -38,7 +38,7 @@ struct Executable::Impl {
       most_buffers = std::max(most_buffers, launch.buffers.size());
       functions.push_back(launch.artifact == Launch::kCustomCall
                               ? need_custom_function(launch.custom, driver.custom_memory(),
-                                                     driver.name(), context_of(launch))
+                                                     driver.name(), context_of(*program, launch))
                               : nullptr);
     }
     for (const ProgramOutput& output : program->outputs) {
@@ -61,14 +61,6 @@ struct Executable::Impl {
       if (wanted[i]) constants[i] = Array::from_host(*program->constants[i], driver.device());
     }
     if (!wanted.empty() || !places.empty()) placed = driver.fence(nullptr);
-  }
-
-  /// The node and the user's line of a launch that computes one node.
-  ErrorContext context_of(const Launch& launch) const {
-    ErrorContext context{.location = {}, .node = launch.name};
-    const auto node = launch.ops.empty() ? std::nullopt : origin_of(launch.ops.front());
-    if (node && *node < program->locations.size()) context.location = program->locations[*node];
-    return context;
   }
 
   /// Kernels do not write to constants.
@@ -271,7 +263,7 @@ class Call : public Work {
       call_custom_function(
           *executable->functions[i],
           {launch.custom.target, launch.custom.attributes, tensors, result, native},
-          executable->context_of(launch));
+          context_of(*executable->program, launch));
     });
     if (result.dtype == DType::Bool && executable->driver.has_host_memory())
       make_bools({static_cast<std::byte*>(result.data), result.bytes});
@@ -562,6 +554,15 @@ Executable load_on_mesh(std::shared_ptr<const Program> program, const Device& de
   if (span) span.add("device", device.name());
   return Executable(std::make_shared<const Executable::Impl>(
       std::move(program), Registry::get().driver(device), places));
+}
+
+ErrorContext context_of(const Program& program, const Launch& launch, size_t member) {
+  ErrorContext context{
+      .location = {},
+      .node = member < launch.members.size() ? launch.members[member] : launch.name};
+  const auto node = member < launch.ops.size() ? origin_of(launch.ops[member]) : std::nullopt;
+  if (node && *node < program.locations.size()) context.location = program.locations[*node];
+  return context;
 }
 
 PreparedCall prepare_call(const Executable& executable, std::span<const Array> arguments) {

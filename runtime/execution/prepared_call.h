@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "braze/executable.h"
+#include "ir/program/program.h"
 #include "runtime/execution/work_queue.h"
 #include "runtime/mesh/together.h"
 
@@ -21,6 +22,9 @@ struct PreparedCall {
 /// mesh are `places`.
 Executable load_on_mesh(std::shared_ptr<const Program> program, const Device& device,
                         std::vector<int64_t> places);
+
+/// The node and the user's line of a launch that computes one node, or of one of its members.
+ErrorContext context_of(const Program& program, const Launch& launch, size_t member = 0);
 
 /// Prepares a call. If it throws, nothing has happened.
 PreparedCall prepare_call(const Executable& executable, std::span<const Array> arguments);

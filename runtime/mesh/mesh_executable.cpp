@@ -88,6 +88,27 @@ void submit_on_gpus(const Mesh& mesh, std::span<const Part> parts,
   for (const CapturedError& error : errors) error.rethrow();
 }
 
+/// Refuses what NCCL cannot run while nothing is under way: later, all GPUs of the mesh would lose
+/// their communicators.
+void refuse_what_nccl_lacks(const Program& program) {
+  for (const Launch& launch : program.launches) {
+    if (launch.artifact != Launch::kCollective) continue;
+    const CollectiveKind kind = launch.collective.kind;
+    if (kind != CollectiveKind::AllReduce && kind != CollectiveKind::ReduceScatter) continue;
+    for (size_t member = 0; member < launch.member_count(); ++member) {
+      const DType dtype = program.slots[launch.buffers[2 * member]].type.dtype;
+      if (cuda::nccl_combines(dtype)) continue;
+      ErrorContext context = context_of(program, launch, member);
+      const DType wide = is_floating(dtype) ? DType::F32 : DType::I32;
+      context.fix = fmt::format("convert its operand to {}, and its result back", name(wide));
+      fail(codes::kNcclType,
+           fmt::format("GPUs work together through NCCL, which has no {} of {}", name(kind),
+                       name(dtype)),
+           std::move(context));
+    }
+  }
+}
+
 /// What ranks compare: everything that a program does together with others, and the devices on
 /// which it does so.
 std::string identity_of(const Program& program) {
@@ -162,6 +183,7 @@ MeshExecutable MeshExecutable::load(std::shared_ptr<const Program> program, cons
       fail(codes::kNeedsMesh,
            fmt::format("program @{} is for a mesh with the axis {}: {}, and this one is {}",
                        program->name, axis.name, axis.size, mesh.to_string()));
+  if (mesh.devices()[0].kind() == DeviceKind::Cuda) refuse_what_nccl_lacks(*program);
   std::vector<Executable> parts;
   for (size_t device = 0; device < mesh.size(); ++device) {
     if (!mesh.is_local(device)) {

@@ -2,6 +2,8 @@
 """Checks the pages: check.py ROOT [BRAZE [--write]]
 
 - Every relative link of every tracked page leads to a file, and its anchor to a heading of that file.
+- The code below `<!-- code: FILE NAME -->` stands between `// [NAME]` and `// [end]` in a file that is compiled.
+- Every block of Python parses.
 - Every command of a `console` block prints what the page shows, when BRAZE is the tool of the build.
 - The commands and options in docs/reference/cli.md are those of the tool's help. `--write` makes them so.
 - Every path of the form `folder/file` in README.md and CONTRIBUTING.md exists.
@@ -11,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 
 ROOT = os.path.abspath(sys.argv[1])
 BRAZE = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 else None
@@ -55,6 +58,23 @@ def check_links(page):
             faults.append(f"{page}: the link {target} leads nowhere")
         elif anchor and file.endswith(".md") and anchor not in anchors(file):
             faults.append(f"{page}: {file} has no heading #{anchor}")
+
+
+def check_code(page):
+    text = read(page)
+    for file, name, block in re.findall(r"^<!-- code: (\S+) (\S+) -->\n```cpp\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        piece = re.search(rf"^ *// \[{name}\]\n(.*?)^ *// \[end\]", read(file), re.DOTALL | re.MULTILINE)
+        if not piece:
+            faults.append(f"{page}: {file} has no code [{name}]")
+        elif textwrap.dedent(piece[1]) != block:
+            faults.append(f"{page}: the code [{name}] of {file} is\n{textwrap.dedent(piece[1])}")
+    if text.count("<!-- code: ") != len(re.findall(r"^<!-- code: \S+ \S+ -->\n```cpp$", text, re.MULTILINE)):
+        faults.append(f"{page}: a line <!-- code: FILE NAME --> has no block of C++ below it")
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        try:
+            compile(block, page, "exec")
+        except SyntaxError as error:
+            faults.append(f"{page}: Python does not parse: {error.msg}: {error.text}")
 
 
 def printed(command):
@@ -136,6 +156,7 @@ def check_paths(page):
 
 for name in sorted(set(pages())):
     check_links(name)
+    check_code(name)
     if BRAZE:
         check_commands(name)
 if BRAZE:

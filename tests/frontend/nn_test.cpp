@@ -60,6 +60,17 @@ TEST_F(Nn, CrossEntropyAndItsGradientArePyTorchs) {
   }
 }
 
+TEST_F(Nn, CrossEntropyOfRowsIsNotTheirMean) {
+  const auto f = jit([](Tensor x, Tensor y) { return nn::cross_entropy_rows(x, y, 2); });
+  const Array logits = Array::from(Doubles{0, 1, 2, 5, 5, 5, 1, 2, 3, 0, 0, 0}, {4, 3});
+  const std::vector<double> got =
+      f(logits, Array::from(Longs{1, 0, 2, 7}, {4})).to_vector<double>();
+  EXPECT_NEAR(got[0], std::log(1 + std::exp(1) + std::exp(2)) - 1, 1e-14);
+  EXPECT_NEAR(got[1], std::log(3), 1e-14);
+  EXPECT_EQ(got[2], 0);
+  EXPECT_TRUE(std::isnan(got[3]));
+}
+
 TEST_F(Nn, CrossEntropyOfALabelThatIsNoClassIsNaN) {
   const auto f = jit([](Tensor x, Tensor y) { return nn::cross_entropy(x, y); });
   const Array logits = Array::from(Doubles{0, 1, 2, 5, 5, 5}, {2, 3});

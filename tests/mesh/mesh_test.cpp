@@ -8,9 +8,11 @@
 
 #include "braze/custom_function.h"
 #include "braze/io.h"
+#include "ir/support/text.h"
 #include "ir/values/host_tensor.h"
 #include "tests/error_of.h"
 #include "tests/mesh/run.h"
+#include "tests/no_threads.h"
 
 namespace braze {
 namespace {
@@ -220,6 +222,28 @@ TEST(MeshCalls, WhatWasDonatedIsRefused) {
   const auto taken = run.run(arguments);
   EXPECT_THAT(error_of([&] { run.run(arguments); }), HasSubstr("was donated to a call of @total"));
   EXPECT_EQ(taken[0][0].to_vector<float>()[0], -2);
+}
+
+// Each device needs one, because it blocks where it waits for the others. Nothing was submitted, so
+// the next call works. In a process of its own, where no device has a thread yet.
+TEST(MeshCallsDeathTest, ADeviceWithoutAThreadIsRefused) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto child = [] {
+    const Mesh mesh = cpu_mesh({{"data", 2}});
+    const MeshExecutable run = MeshExecutable::load(
+        std::make_shared<const Program>(compile(sum_graph(), mesh.devices()[0].target())), mesh);
+    std::vector<std::vector<Array>> arguments;
+    for (const Device& device : mesh.devices())
+      arguments.push_back({Array::from(std::vector<float>(1024, 1.0f), {1024}, device)});
+    {
+      const test::NoThreads none;
+      fmt::print(stderr, "{}\n", error_of([&] { run.run(arguments); }));
+    }
+    fmt::print(stderr, "then {}\n", run.run(arguments)[1][0].to_vector<float>()[0]);
+    std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(child(), ::testing::ExitedWithCode(0),
+              "no-thread.: no thread can be started for cpu(.|\n)*then -2\n");
 }
 
 // One device fails while the others wait for it, before the first collective or before the second.

@@ -119,6 +119,66 @@ TEST_F(SpmdTest, TensorParallelLayersAreTheWholeOnes) {
   }
 }
 
+// Seven rows over four devices: one has a row less, whose place a copy takes that does not count.
+TEST_F(SpmdTest, PaddedRowsDoNotCount) {
+  const auto step = [](Weights layer, Tensor x, Tensor labels, Tensor mask) {
+    const auto loss_of = [](Weights w, Tensor in, Tensor of, Tensor counts) {
+      return masked_mean(nn::cross_entropy_rows(nn::linear(w, in), of), counts);
+    };
+    return std::pair{value_and_grad(loss_of)(layer, x, labels, mask),
+                     masked_mean(cast(mean(x, 1), bf16), mask)};
+  };
+  const auto whole = jit([](Weights layer, Tensor x, Tensor labels) {
+    const auto loss_of = [](Weights w, Tensor in, Tensor of) {
+      return nn::cross_entropy(nn::linear(w, in), of);
+    };
+    return std::pair{value_and_grad(loss_of)(layer, x, labels), mean(mean(x, 1))};
+  });
+  const Parameters layer = nn::linear_parameters(5, 3, random::Key(3));
+  const auto parallel = data_parallel(step, cpu_mesh({{"data", 4}}), {.batch = {1, 2, 3}});
+  for (const int64_t rows : {7, 1, 299}) {
+    std::vector<int64_t> classes;
+    for (int64_t i = 0; i < rows; ++i) classes.push_back(i % 3);
+    const Array x = random::normal({rows, 5}, random::Key(1)),
+                labels = Array::from(classes, {rows});
+    const auto [more, more_labels, mask] = pad_batch(4, x, labels);
+    EXPECT_EQ(more.shape()[0], (rows + 3) / 4 * 4);
+    EXPECT_TRUE(parallel.check(layer, more, more_labels, mask).ok);
+    const auto [of_one, mean_of_one] = whole(layer, x, labels);
+    const auto [of_all, mean_of_all] = parallel(layer, more, more_labels, mask);
+    EXPECT_NEAR(of_all.first.item(), of_one.first.item(), 1e-5);
+    EXPECT_NEAR(mean_of_all.item(), mean_of_one.item(), 0.01);
+    for (const auto& [name, gradient] : of_one.second) {
+      const auto got = of_all.second[name].to_vector<float>();
+      const auto wanted = gradient.to_vector<float>();
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 1e-5) << name;
+    }
+  }
+}
+
+TEST_F(SpmdTest, BatchesArePaddedByTheirLastRow) {
+  const Array x = ramp({3, 2}), numbers = Array::from(std::vector<int64_t>{4, 5, 6}, {3});
+  const auto [rows, more, mask] = pad_batch(4, x, numbers);
+  EXPECT_THAT(rows.to_vector<float>(), ElementsAre(0, 1, 2, 3, 4, 5, 4, 5));
+  EXPECT_THAT(more.to_vector<int64_t>(), ElementsAre(4, 5, 6, 6));
+  EXPECT_EQ(mask.dtype(), boolean);
+  EXPECT_THAT(mask.to_vector<bool>(), ElementsAre(true, true, true, false));
+  // What fits stays as it is, and so does what has no rows.
+  EXPECT_THAT(std::get<1>(pad_batch(3, numbers)).to_vector<bool>(), ElementsAre(true, true, true));
+  EXPECT_EQ(std::get<1>(pad_batch(3, ramp({0, 2}))).shape()[0], 0);
+  EXPECT_THAT(error_of([&] { pad_batch(0, x); }), HasSubstr("a multiple of 0"));
+  EXPECT_THAT(error_of([&] { pad_batch(2, x, ramp({4})); }),
+              HasSubstr("array 1 is f32[4], and array 0 is f32[3, 2]"));
+  EXPECT_THAT(error_of([&] { pad_batch(2, Array::from(std::vector<float>{1}, {})); }),
+              HasSubstr("the first axis of each array is that of the batch"));
+  EXPECT_THAT(error_of([&] {
+                pad_batch(2, x.to(cpu_mesh({{"data", 3}}), sharded("data")));
+              }),
+              HasSubstr("is spread over a mesh"));
+  EXPECT_THAT(error_of([&] { jit([](Tensor t) { return masked_mean(t, t > 0); })(numbers); }),
+              HasSubstr("masked_mean: needs floats and a bool for each of them, and got i64[3]"));
+}
+
 TEST_F(SpmdTest, DataParallelTrainingIsTrainingOnTheWholeBatch) {
   const auto step = [](Weights layer, Tensor x, Tensor y, Tensor rate) {
     const auto [loss, gradient] = value_and_grad([](Weights w, Tensor in, Tensor target) {

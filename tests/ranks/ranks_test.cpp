@@ -83,6 +83,35 @@ bool is_there(const std::string& program) {
   return std::system(("command -v " + program + " > /dev/null 2>&1").c_str()) == 0;
 }
 
+/// A variable that has each process write its timeline there.
+Environment traces_in(const TemporaryFolder& files) {
+  return {{"BRAZE_TRACE", (files.path / "trace-%p.json").string()}};
+}
+
+/// How many collectives each row has in the one file that `braze timeline` makes of the timelines
+/// there.
+std::map<std::string, int> collectives_in(const TemporaryFolder& files) {
+  const std::string all_files = files.path / "all.json";
+  const std::string command = std::string(BRAZE_TOOL) + " timeline " + files.path.string() +
+                              "/trace-*.json -o " + all_files;
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  std::stringstream text;
+  text << std::ifstream(all_files).rdbuf();
+  const std::string all = text.str();
+  JsonReader reader(all, "all.json");
+  const JsonValue events = JsonValue::read(reader);
+  std::map<std::string, int> collectives;
+  if (!events.list()) return collectives;
+  std::map<double, std::string> rows;  // names by numbers of processes
+  for (const JsonValue& event : *events.list())
+    if (const std::string* kind = event["name"].string(); kind && *kind == "process_name")
+      rows[*event["pid"].number()] = *event["args"]["name"].string();
+  for (const JsonValue& event : *events.list())
+    if (const std::string* kind = event["cat"].string(); kind && *kind == "collective")
+      ++collectives[rows[*event["pid"].number()]];
+  return collectives;
+}
+
 // ---- A folder, with GPUs ------------------------------------------------------------------------
 
 bool on_real_gpus() {
@@ -236,29 +265,10 @@ TEST_F(Folder, CheckpointsHaveTheFilesOfAllRanks) {
 
 TEST_F(Folder, TimelinesOfAllRanksAreOneFile) {
   const TemporaryFolder files;
-  const Outcome out =
-      run("collectives", 2, {{"BRAZE_TRACE", (files.path / "trace-%p.json").string()}});
+  const Outcome out = run("collectives", 2, traces_in(files));
   EXPECT_EQ(out.status, (std::vector<int>{0, 0})) << out.output;
-  const std::string all_files = files.path / "all.json";
-  const std::string command = std::string(BRAZE_TOOL) + " timeline " + files.path.string() +
-                              "/trace-*.json -o " + all_files;
-  ASSERT_EQ(std::system(command.c_str()), 0);
-  std::stringstream text;
-  text << std::ifstream(all_files).rdbuf();
-  const std::string all = text.str();
-  JsonReader reader(all, "all.json");
-  const JsonValue events = JsonValue::read(reader);
-  ASSERT_NE(events.list(), nullptr);
-  std::map<double, std::string> rows;  // names by numbers of processes
-  for (const JsonValue& event : *events.list())
-    if (const std::string* kind = event["name"].string(); kind && *kind == "process_name")
-      rows[*event["pid"].number()] = *event["args"]["name"].string();
-  std::map<std::string, int> collectives;
-  for (const JsonValue& event : *events.list())
-    if (const std::string* kind = event["cat"].string(); kind && *kind == "collective")
-      ++collectives[rows[*event["pid"].number()]];
   // Eight kinds, three times each: as a step in the order of launches, and as it ran.
-  EXPECT_EQ(collectives,
+  EXPECT_EQ(collectives_in(files),
             (std::map<std::string, int>{{"rank 0, cuda:0", 48}, {"rank 1, cuda:1", 48}}));
 }
 
@@ -504,6 +514,28 @@ TEST_P(Mpi, CheckpointsHaveTheFilesOfAllRanks) {
   const Outcome out = scenario("checkpoint", 2, {{"CHECKPOINTS", files.path.string()}});
   EXPECT_EQ(out.status[0], 0) << out.output;
   expect_checkpoints(out.output, files.path, 2);
+}
+
+TEST_P(Mpi, TimelinesOfAllRanksAreOneFile) {
+  const TemporaryFolder files;
+  const Outcome out = scenario("collectives", 3, traces_in(files));
+  EXPECT_EQ(out.status[0], 0) << out.output;
+  // As with GPUs, but each once, because there is only the order in which they run; and two more
+  // that are long.
+  EXPECT_EQ(
+      collectives_in(files),
+      (std::map<std::string, int>{{"rank 0, cpu", 26}, {"rank 1, cpu", 26}, {"rank 2, cpu", 26}}));
+}
+
+TEST_P(Mpi, TimelinesOfGpusAreOneFile) {
+  if (!has_gpus(2)) GTEST_SKIP() << "fewer than two GPUs";
+  const TemporaryFolder files;
+  Environment more = traces_in(files);
+  more.merge(gpus());
+  const Outcome out = scenario("collectives", 2, more);
+  EXPECT_EQ(out.status[0], 0) << out.output;
+  EXPECT_EQ(collectives_in(files),
+            (std::map<std::string, int>{{"rank 0, cuda:0", 48}, {"rank 1, cuda:1", 48}}));
 }
 
 TEST_P(Mpi, ThePluginIsFound) {

@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
+#include <string_view>
 
 #include "braze/array.h"
 #include "braze/executable.h"
@@ -153,6 +155,15 @@ void add_gpus(std::vector<Fact>& facts) {
                                : "none; this Braze was built without its headers (from the CUDA "
                                  "toolkit, or the wheel nvidia-nvtx)"});
   facts.push_back({"NCCL", nccl_text()});
+  // Without the user's word it is "0" now: who opens NCCL says so.
+  const char* const multicast = std::getenv("NCCL_NVLS_ENABLE");
+  if (cuda::nccl().api && multicast && std::string_view(multicast) != "0")
+    facts.push_back(
+        {"Multicast",
+         fmt::format(
+             "NVLink's is on, by NCCL_NVLS_ENABLE={}; sums over GPUs may have other bits in "
+             "each run",
+             multicast)});
   const std::vector<std::string> plugins = mpi_plugins();
   facts.push_back({"MPI", plugins.empty()
                               ? std::string("none; no plugin is built; `tools/setup.sh --mpi` "

@@ -64,4 +64,10 @@ Tensor constrain(const Tensor& x, const Sharding& sharding, Where where = Where:
 /// itself elsewhere. Losses that are differentiated there are means already.
 Tensor device_mean(const Tensor& x, Where where = Where::current());
 
+/// The mean of the elements of x whose `mask` is true, a scalar of the dtype of x. If the function
+/// was given to `data_parallel`, these are the elements on all devices, however many of them a
+/// device has. x is floating, and `mask` is bool and has the shape of x. What the mask leaves out
+/// has no gradient. The result is NaN if it leaves out everything.
+Tensor masked_mean(const Tensor& x, const Tensor& mask, Where where = Where::current());
+
 }  // namespace braze

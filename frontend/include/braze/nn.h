@@ -98,6 +98,11 @@ Tensor log_softmax(const Tensor& x, int64_t axis = -1, Where where = Where::curr
 /// result is a scalar of the dtype of the logits. The number of classes must not be symbolic.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t ignore_index = -100,
                      Where where = Where::current());
+/// The terms of that mean: -log_softmax(logits)[label] of each row, [...], in the dtype of the
+/// logits. It is 0 for a row whose label is `ignore_index`, and NaN for one whose label is no
+/// class. With `masked_mean` they make the loss of a batch that is padded for several devices.
+Tensor cross_entropy_rows(const Tensor& logits, const Tensor& labels, int64_t ignore_index = -100,
+                          Where where = Where::current());
 /// The mean of (x - y)^2 over all elements, a scalar. x and y have one dtype, and are broadcast.
 Tensor mse(const Tensor& x, const Tensor& y, Where where = Where::current());
 /// The share of rows whose greatest logit is that of the label, as an f32 scalar. `logits` [...,

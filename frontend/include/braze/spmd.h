@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <source_location>
+#include <span>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -123,6 +124,9 @@ std::string explain(const SpmdSpecialization& specialization);
 std::shared_ptr<const Program> program(const SpmdRef& specialization);
 /// Judges the results of all devices. The interpreter computes what all of them do by the graph.
 CheckReport check(const SpmdSpecialization& specialization, std::span<const Array> arguments);
+
+/// The arrays of `pad_batch`, and the mask behind them.
+std::vector<Array> padded(std::span<const Array> arrays, int64_t multiple);
 
 template <class T>
 inline constexpr size_t kParts = 0;
@@ -244,6 +248,24 @@ Spmd<F> distribute(F function, Mesh mesh, DistributeOptions options = {},
            .in = std::move(options.in),
            .out = std::move(options.out)},
           where};
+}
+
+/// The arrays of a batch with rows added, so that `multiple`, such as the number of devices,
+/// divides the number of rows, and behind them a mask: bool [rows], true for the rows of the batch.
+/// With `masked_mean`, only these count.
+///
+///   auto [images, labels, mask] = pad_batch(4, last_images, last_labels);
+///
+/// Each array has the batch along its first axis. It keeps its dtype and its device, and an array
+/// that needs no rows is returned as it is. An added row is a copy of the last one, so no op meets
+/// numbers that the batch does not have. InvalidArgument unless `multiple` is at least 1, all
+/// arrays have the same number of rows, and none is spread over a mesh yet.
+template <class... Arrays>
+auto pad_batch(int64_t multiple, const Arrays&... arrays) {
+  static_assert(sizeof...(Arrays) > 0, "a batch has arrays");
+  const std::vector<Array> given{arrays...}, all = detail::padded(given, multiple);
+  return [&]<size_t... I>(std::index_sequence<I...>) { return std::tuple{all[I]...}; }
+  (std::make_index_sequence<sizeof...(Arrays) + 1>());
 }
 
 }  // namespace braze

@@ -44,11 +44,12 @@ OpenedNccl from_handle(void* handle, const std::string& library) {
 }
 
 OpenedNccl find_nccl() {
+  // Multicast through NVLink switches adds in another order. A user who wants it must set the
+  // variable. NCCL reads it once, for the first communicator of the process, so this also serves
+  // where somebody else has loaded NCCL and not made a communicator yet.
+  setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
   if (void* const handle = dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD))
     return from_handle(handle, kLibrary);
-  // Multicast through NVLink switches adds in another order. A user who wants it must set the
-  // variable.
-  setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
   if (const auto given = read_env(kEnvNccl)) return open_nccl(*given);
   std::vector<std::string> libraries = nccl_in_site_packages();
   libraries.insert(libraries.begin(), kLibrary);

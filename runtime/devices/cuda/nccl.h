@@ -47,6 +47,9 @@ std::string nccl_version_text(int version);
 /// Files that may be NCCL, in the site-packages of the Pythons of this machine.
 std::vector<std::string> nccl_in_site_packages();
 
+/// Whether NCCL has reductions of values of this dtype.
+bool nccl_combines(DType dtype);
+
 }  // namespace cuda
 
 /// Makes the object by which these GPUs, the devices of a mesh, do collectives. `ranks` is that of

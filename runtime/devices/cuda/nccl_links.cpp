@@ -464,7 +464,7 @@ class NcclVerdict : public Verdict {
   std::atomic<bool> settled_{false};
 };
 
-ncclDataType_t type_for_sums(DType dtype) {
+std::optional<ncclDataType_t> type_that_sums(DType dtype) {
   switch (dtype) {
     case DType::F16:
       return ncclFloat16;
@@ -488,9 +488,14 @@ ncclDataType_t type_for_sums(DType dtype) {
     case DType::U64:
       return ncclUint64;
     default:
-      fail(codes::kNcclType, fmt::format("NCCL does not combine {}", name(dtype)),
-           {.location = {}, .node = "", .fix = "cast it to i32 or f32 first"});
+      return std::nullopt;
   }
+}
+
+ncclDataType_t type_for_sums(DType dtype) {
+  const auto type = type_that_sums(dtype);
+  BRAZE_CHECK(type, "a program that NCCL cannot run was loaded");
+  return *type;
 }
 
 // NCCL's operation for a monoid. Bools are bytes of 0 and 1.
@@ -684,6 +689,8 @@ class NcclLinks : public DeviceLinks {
 };
 
 }  // namespace
+
+bool nccl_combines(DType dtype) { return type_that_sums(dtype).has_value(); }
 
 }  // namespace cuda
 

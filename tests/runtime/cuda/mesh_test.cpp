@@ -1,15 +1,19 @@
 // Two GPUs that work together through NCCL: real ones, or the fake driver and its fake NCCL, which
 // do everything as late as they may.
+#include <dlfcn.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "ir/graph/shards.h"
+#include "ir/support/text.h"
 #include "runtime/devices/cuda/nccl.h"
 #include "runtime/devices/registry.h"
 #include "runtime/execution/plan.h"
 #include "runtime/mesh/mesh_executable.h"
+#include "tests/no_threads.h"
 #include "tests/runtime/cuda/cuda_test.h"
 #include "tests/runtime/watchdog.h"
 #include "tests/temporary_folder.h"
@@ -192,25 +196,34 @@ TEST_F(CudaMesh, ACallEndsWithItsLastCollectives) {
   }
 }
 
-// The fix is in the message, and other calls go on.
-TEST_F(CudaMesh, WhatNcclDoesNotCombineIsRefused) {
-  GpuMaker m("narrow", {});
-  m.program->mesh = {{"data", 2}};
-  const TensorType type{DType::I16, {4}};
-  const uint32_t x = m.input("x", type), y = m.output("y", type);
-  m.program->inputs[0].varying = {0};
-  Launch& launch = m.program->launches.emplace_back();
-  launch.artifact = Launch::kCollective;
-  launch.buffers = {x, y};
-  launch.name = "all";
-  const MeshExecutable run = MeshExecutable::load(m.program, *mesh_);
-  std::vector<std::vector<Array>> narrow;
-  for (const Device& device : mesh_->devices())
-    narrow.push_back({Array::from_host(HostTensor(DType::I16, {4}), device)});
-  EXPECT_THAT(error_of([&] { run.run(narrow); }),
-              AllOf(HasSubstr("NCCL does not combine i16"), HasSubstr("cast it to i32 or f32")));
-  EXPECT_EQ(program({CollectiveKind::AllReduce}).run(arguments(0))[1][0].to_vector<float>()[5],
-            4 * 1010.f);
+// Before anything runs, so that the communicators stay. The error has the user's line and the fix.
+TEST_F(CudaMesh, WhatNcclDoesNotCombineIsRefusedWhenItIsLoaded) {
+  const auto load = [&](DType dtype, CollectiveKind kind) {
+    GpuMaker m("narrow", {});
+    m.program->mesh = {{"data", 2}};
+    const uint32_t a = m.input("a", {DType::F32, {4}}), b = m.output("b", {DType::F32, {4}});
+    const uint32_t x = m.input("x", {dtype, {4}}), y = m.output("y", {dtype, {4}});
+    m.program->inputs[0].varying = m.program->inputs[1].varying = {0};
+    m.program->locations = {{}, {"step.cpp", 11, 0}, {"step.cpp", 12, 0}};
+    Launch& launch = m.program->launches.emplace_back();
+    launch.artifact = Launch::kCollective;
+    launch.collective = {kind};
+    launch.name = "both";
+    launch.members = {"a_all", "x_all"};
+    launch.ops = {"a : f32[4] at node:1", "x : i16[4] at node:2"};
+    launch.buffers = {a, b, x, y};
+    return MeshExecutable::load(m.program, *mesh_);
+  };
+  for (const CollectiveKind kind : {CollectiveKind::AllReduce, CollectiveKind::ReduceScatter}) {
+    EXPECT_THAT(error_of([&] { load(DType::I16, kind); }),
+                AllOf(HasSubstr("step.cpp:12"), HasSubstr("x_all"),
+                      HasSubstr(fmt::format("NCCL, which has no {} of i16", name(kind))),
+                      HasSubstr("convert its operand to i32, and its result back")));
+    EXPECT_THAT(error_of([&] { load(DType::U16, kind); }), HasSubstr("of u16"));
+  }
+  EXPECT_NO_THROW(load(DType::I32, CollectiveKind::AllReduce));
+  // What only moves bytes takes any dtype.
+  EXPECT_NO_THROW(load(DType::I16, CollectiveKind::Permute));
 }
 
 // Members of one launch that lie one behind another are one all_reduce; with the others, which lie
@@ -492,6 +505,24 @@ TEST_F(CudaMesh, CollectivesWithABoundHaveTheirOwnCommunicators) {
   for (const char* gpu : {"cuda:0", "cuda:1"}) error_of([&] { synchronize(Device(gpu)); });
 }
 
+// A call needs a thread for each GPU but one: NCCL may wait for all of them in its functions. In a
+// process of its own, which has none yet.
+using CudaMeshDeathTest = CudaMesh;
+TEST_F(CudaMeshDeathTest, AGpuWithoutAThreadIsRefused) {
+  const auto child = [&] {
+    const MeshExecutable run = program({CollectiveKind::AllReduce});
+    const auto given = arguments(0);
+    {
+      const NoThreads none;
+      fmt::print(stderr, "{}\n", error_of([&] { run.run(given); }));
+    }
+    fmt::print(stderr, "then {}\n", run.run(given)[1][0].to_vector<float>()[5]);
+    std::_Exit(HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0),
+              "no-thread.: no thread can be started for cuda:1(.|\n)*then 4040\n");
+}
+
 TEST(Nccl, AnUnusableOneIsPassedOver) {
   const std::vector<std::string> none = {"libnothing.so.2", "libc.so.6"};
   EXPECT_THAT(cuda::open_first_nccl(none).missing,
@@ -501,6 +532,26 @@ TEST(Nccl, AnUnusableOneIsPassedOver) {
   if (!fake) GTEST_SKIP() << "no file that is known to be an NCCL";
   const std::vector<std::string> libraries = {"libnothing.so.2", "libc.so.6", fake};
   EXPECT_EQ(cuda::open_first_nccl(libraries).file, fake);
+}
+
+// It is taken before any other, and finds multicast turned off unless the user says otherwise. In a
+// process of its own, because a process keeps the NCCL that it found.
+TEST(NcclDeathTest, OneThatTheProcessHasLoadedIsTaken) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  constexpr const char* kVariable = "NCCL_NVLS_ENABLE";
+  for (const char* given : {"", "1"}) {
+    const auto find = [&] {
+      *given ? setenv(kVariable, given, 1) : unsetenv(kVariable);
+      setenv("BRAZE_NCCL", "libnothing.so.2", 1);
+      if (!dlopen(BRAZE_LOADED_NCCL, RTLD_NOW | RTLD_LOCAL)) std::fputs(dlerror(), stderr);
+      const cuda::OpenedNccl& found = cuda::nccl();
+      fmt::print(stderr, "found: {}{}, {}", cuda::nccl_version_text(found.version), found.missing,
+                 std::getenv(kVariable));
+      std::_Exit(0);
+    };
+    EXPECT_EXIT(find(), testing::ExitedWithCode(0),
+                fmt::format("found: 2[0-9.]+, {}$", *given ? given : "0"));
+  }
 }
 
 TEST(Nccl, IsSoughtInSitePackages) {
