@@ -16,6 +16,7 @@
 #include "compiler/fusion/prices.h"
 #include "compiler/fusion/reasons.h"
 #include "compiler/fusion/recompute.h"
+#include "compiler/passes/pack_factors.h"
 #include "ir/graph/reordered.h"
 #include "ir/graph/rewrite.h"
 #include "ir/support/parallel.h"
@@ -405,14 +406,13 @@ class Search {
     return largest;
   }
 
-  // Whether a node pads a value so that its rows become multiples of 16 bytes, as asynchronous
-  // copies require.
-  bool aligns_rows(NodeId node) const {
+  // Whether a node pads a value so that its rows become multiples of so many bytes.
+  bool aligns_rows(NodeId node, int64_t bytes) const {
     const auto is_whole = [&](NodeId value) {
       const TensorType& type = graph_[value].type;
       return type.shape.rank() > 0 &&
              (type.shape.dims().back() * static_cast<int64_t>(size_of(type.dtype)))
-                 .is_multiple_of(kCopiedRowBytes);
+                 .is_multiple_of(bytes);
     };
     return graph_[node].as<PadOp>() && is_whole(node) && !is_whole(graph_[node].operands[0]);
   }
@@ -434,7 +434,10 @@ class Search {
     }
     while (graph_[factor].as<TransposeOp>() || graph_[factor].as<SliceOp>())
       factor = graph_[factor].operands[0];
-    return aligns_rows(factor) ? std::optional(factor) : std::nullopt;
+    const double uses = forms_.find(user)->largest_elements() / elements(factor);
+    const bool aligns = aligns_rows(factor, kCopiedRowBytes) ||
+                        (uses >= kLeastUsesOfLines && aligns_rows(factor, kRowLineBytes));
+    return aligns ? std::optional(factor) : std::nullopt;
   }
   // Whether one kernel makes a factor that a product in the other kernel should read from memory.
   bool packs(const Candidate& producer, const Candidate& consumer) const {

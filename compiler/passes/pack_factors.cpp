@@ -135,16 +135,16 @@ NodeId padded(Graph& graph, NodeId factor, const std::vector<int64_t>& zeros,
 
 // The number of zeros that make the length of a row a multiple of 16 bytes. If few zeros suffice,
 // it becomes a multiple of a memory line, or of a large part of one, because such rows are read
-// faster.
-int64_t zeros_behind(int64_t extent, DType dtype) {
-  constexpr int64_t kLineBytes = 128;
+// faster. With `lines`, this is also done to rows that are multiples of 16 bytes.
+int64_t zeros_behind(int64_t extent, DType dtype, bool lines) {
   constexpr int64_t kFew = 32;  // zeros are few if there are this many elements for each
   const auto size = static_cast<int64_t>(size_of(dtype));
   const auto missing = [&](int64_t bytes) {
     return (bytes / size - extent % (bytes / size)) % (bytes / size);
   };
-  if (missing(kCopiedRowBytes) == 0) return 0;
-  int64_t bytes = kLineBytes;
+  if (missing(kCopiedRowBytes) == 0)
+    return lines && missing(kRowLineBytes) * kFew <= extent ? missing(kRowLineBytes) : 0;
+  int64_t bytes = kRowLineBytes;
   while (bytes > kCopiedRowBytes && missing(bytes) * kFew > extent) bytes /= 2;
   return missing(bytes);
 }
@@ -153,7 +153,8 @@ int64_t zeros_behind(int64_t extent, DType dtype) {
 // multiple of 16 bytes; none for other products. If the result has the rows of such a factor, the
 // product has the zeros as well, because a kernel stores whole memory lines several times as fast,
 // and the result is a slice of the product.
-std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot) {
+std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot,
+                                        bool may_fill_lines) {
   Graph& graph = step.result;
   const TensorType left = graph[step.operands[0]].type, right = graph[step.operands[1]].type;
   if (!is_half(left.dtype) || right.dtype != left.dtype || !left.shape.is_static() ||
@@ -163,6 +164,22 @@ std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot)
   const std::vector<int64_t>* batch[] = {&dot.batch_left, &dot.batch_right};
   const Shape* shapes[] = {&left.shape, &right.shape};
   std::vector<int64_t> zeros[2];
+  const auto uses_of = [&](size_t side) {
+    return uses(*shapes[1 - side], *batch[1 - side], *contract[1 - side]);
+  };
+  // Long sums over factors without batches, of which each element is used very often and neither
+  // has rows of whole lines.
+  double terms = 1;
+  for (const int64_t axis : dot.contract_left)
+    terms *= static_cast<double>(left.shape[static_cast<size_t>(axis)].range().max);
+  const auto leaves_lines = [&](size_t side) {
+    const Stored in = stored(graph, step.operands[side]);
+    return !(graph[in.value].type.shape.dims().back() * static_cast<int64_t>(size_of(left.dtype)))
+                .is_multiple_of(kRowLineBytes);
+  };
+  const bool lines = may_fill_lines && dot.batch_left.empty() && leaves_lines(0) &&
+                     leaves_lines(1) &&
+                     std::min({terms, uses_of(0), uses_of(1)}) >= kLeastUsesOfLines;
   double work = 1;
   for (size_t side : {0, 1}) {
     const Shape& shape = *shapes[side];
@@ -176,7 +193,7 @@ std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot)
                         !contains(*batch[1], static_cast<int64_t>(i))))
         work *= static_cast<double>(extent);
       if (!is_moved && in.axes[i] + 1 == std::ssize(in.axes))
-        zeros[side][i] = zeros_behind(extent, left.dtype);
+        zeros[side][i] = zeros_behind(extent, left.dtype, lines);
     }
     for (const int64_t axis : *batch[side])
       if (zeros[side][static_cast<size_t>(axis)] > 0) return std::nullopt;
@@ -191,8 +208,7 @@ std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot)
   for (size_t side : {0, 1}) {
     if (std::ranges::count(zeros[side], 0) == std::ssize(zeros[side])) continue;
     any = true;
-    if (uses(*shapes[1 - side], *batch[1 - side], *contract[1 - side]) < kLeastUses)
-      return std::nullopt;
+    if (uses_of(side) < kLeastUses) return std::nullopt;
   }
   if (!any) return std::nullopt;
   constexpr int64_t kFewColumns = 8;  // columns of the result for each column of zeros
@@ -200,7 +216,10 @@ std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot)
   int64_t added = 0;
   if (const auto last = last_free_axis(shapes[1]->rank(), *batch[1], *contract[1])) {
     const auto axis = static_cast<size_t>(*last);
-    if (zeros[1][axis] * kFewColumns <= (*shapes[1])[axis].range().max) added = zeros[1][axis];
+    const bool is_whole = shapes[1]->dims()[axis].is_multiple_of(
+        kCopiedRowBytes / static_cast<int64_t>(size_of(left.dtype)));
+    if (!is_whole && zeros[1][axis] * kFewColumns <= (*shapes[1])[axis].range().max)
+      added = zeros[1][axis];
     if (added > 0) longer[1].push_back(*last);
   }
   const SourceLocation& where = step.node.location;
@@ -217,9 +236,11 @@ std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot)
 
 Graph pack_factors(const Graph& graph) {
   return rewrite(graph, [](const Rewriting& step) {
-    if (const auto* dot = step.node.as<DotOp>())
-      for (const auto& pack : {with_whole_rows, with_aligned_rows})
-        if (const auto packed = pack(step, *dot)) return *packed;
+    if (const auto* dot = step.node.as<DotOp>()) {
+      if (const auto packed = with_whole_rows(step, *dot)) return *packed;
+      if (const auto packed = with_aligned_rows(step, *dot, /*may_fill_lines=*/true))
+        return *packed;
+    }
     return step.keep();
   });
 }
@@ -227,7 +248,8 @@ Graph pack_factors(const Graph& graph) {
 Graph align_factors(const Graph& graph) {
   return rewrite(graph, [](const Rewriting& step) {
     if (const auto* dot = step.node.as<DotOp>())
-      if (const auto packed = with_aligned_rows(step, *dot)) return *packed;
+      if (const auto packed = with_aligned_rows(step, *dot, /*may_fill_lines=*/false))
+        return *packed;
     return step.keep();
   });
 }
