@@ -176,7 +176,8 @@ std::optional<TileBox> PipelinedLowering::box(MemoryId memory, const std::vector
       tensor.align >= kMapAlign && guard.condition.empty() && !guard.mask &&
       (tensor.shape.size() == 1 || tensor.shape.back().is_multiple_of(kMapAlign / bytes));
   auto out = fits ? find_box(at, part.extents) : std::nullopt;
-  if (!out) return std::nullopt;
+  // A box begins at whole 16 bytes of a row.
+  if (!out || !out->at.back().is_multiple_of(kMapAlign / bytes)) return std::nullopt;
   for (Expr& e : out->at) e = e.substitute(renamed_);
   return out;
 }
