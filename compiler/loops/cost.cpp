@@ -378,7 +378,7 @@ double bulk_rows(const LoopTree& tree, const LoopTask& task,
                  const std::vector<const Loop*>& around) {
   constexpr double kRowBytes = 128;
   const LoopStep& load = task.body.steps[task.body.results[0]];
-  if (load.kind != LoopStep::Kind::Load) return 0;
+  if (load.kind != LoopStep::Kind::Load || load.at.empty()) return 0;
   std::set<size_t> axes;
   double row = static_cast<double>(size_of(load.dtype));
   for (const Expr& e : load.at)

@@ -177,9 +177,9 @@ std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot,
     return !(graph[in.value].type.shape.dims().back() * static_cast<int64_t>(size_of(left.dtype)))
                 .is_multiple_of(kRowLineBytes);
   };
-  const bool lines = may_fill_lines && dot.batch_left.empty() && leaves_lines(0) &&
-                     leaves_lines(1) &&
-                     std::min({terms, uses_of(0), uses_of(1)}) >= kLeastUsesOfLines;
+  const bool lines = may_fill_lines && dot.batch_left.empty() &&
+                     std::min({terms, uses_of(0), uses_of(1)}) >= kLeastUsesOfLines &&
+                     leaves_lines(0) && leaves_lines(1);
   double work = 1;
   for (size_t side : {0, 1}) {
     const Shape& shape = *shapes[side];
