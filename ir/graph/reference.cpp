@@ -715,6 +715,30 @@ std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> i
   return reference(graph, inputs, all);
 }
 
+namespace {
+
+/// For each node: whether a condition on positions, or on loaded integers and bools, makes some of
+/// its elements 0, so that contractions may leave them out. A select with such a condition hides
+/// elements, and so does what is computed from it element by element: the exp of -inf is 0.
+std::vector<bool> hiding_nodes(const Graph& graph) {
+  std::vector<bool> is_condition(graph.size()), hides(graph.size());
+  for (size_t i = 0; i < graph.size(); ++i) {
+    const Node& node = graph[NodeId(i)];
+    const auto operand = [](const std::vector<bool>& which) {
+      return [&which](NodeId x) { return static_cast<bool>(which[x.index]); };
+    };
+    is_condition[i] = !is_floating(node.type.dtype) && !node.as<RandomBitsOp>() &&
+                      std::ranges::all_of(node.operands, operand(is_condition));
+    const auto* map = node.as<MapOp>();
+    hides[i] = map && map->op == ElementwiseOp::select && is_condition[node.operands[0].index];
+    if (map || node.as<BroadcastOp>() || node.as<ReshapeOp>() || node.as<TransposeOp>())
+      hides[i] = hides[i] || std::ranges::any_of(node.operands, operand(hides));
+  }
+  return hides;
+}
+
+}  // namespace
+
 std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs,
                                const Leeways& leeways) {
   const Sizes sizes = check_inputs(graph, inputs);
@@ -723,6 +747,7 @@ std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> i
   std::vector<uint32_t> uses = count_uses(all);
   std::vector<Value> values(all.size());
   std::vector<bool> done(all.size());
+  const std::vector<bool> hides = hiding_nodes(all);
   for (size_t i = 0; i < inputs.size(); ++i) {
     values[graph.inputs()[i].index] = exactly(inputs[i]);
     done[graph.inputs()[i].index] = true;
@@ -731,8 +756,10 @@ std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> i
   const auto is_relaxed = [&](NodeId id) {
     return id.index >= graph.size() || leeways.relaxed[id.index];
   };
-  // Whether the factor of a contraction consists of windows that put zeros between elements.
-  const auto has_gaps = [&](NodeId factor) {
+  // Whether a contraction may leave out the zeros of a factor: those that hide something, and those
+  // that windows put between elements.
+  const auto leaves_out = [&](NodeId factor) {
+    if (hides[factor.index]) return true;
     while (all[factor].as<ReshapeOp>() || all[factor].as<TransposeOp>())
       factor = all[factor].operands[0];
     const auto* op = all[factor].as<WindowsOp>();
@@ -753,7 +780,7 @@ std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> i
     Leeway leeway{is_relaxed(id), written && leeways.coarse[id.index],
                   written && leeways.powers[id.index], by_nccl};
     if (node.as<DotOp>())
-      leeway.leaves_out = {has_gaps(node.operands[0]), has_gaps(node.operands[1])};
+      leeway.leaves_out = {leaves_out(node.operands[0]), leaves_out(node.operands[1])};
     Value value = ReferenceEvaluator(node, operands, sizes, leeway).run();
     for (const NodeId other : alternatives.of(id)) {
       compute(other);

@@ -7,7 +7,8 @@
 // through roundings to 16 bits (coarse.h). Integers and bools, and the floats from which they are
 // made, may not, whatever uses them. Where windows of such a float show a zero outside of it, that
 // zero may have been multiplied: if the float has an infinity or NaN somewhere, it can be anything.
-// Zeros that such windows put between elements may be left out of contractions.
+// Contractions may leave out the zeros that such windows put between elements, and those that a
+// select on positions, integers and bools makes.
 // Sums and contractions accumulate in f32 (those of f64 in f64), in any order. A sum of results of
 // a contraction may be made from those of another one (interchange.h).
 //
