@@ -406,6 +406,26 @@ TEST(Bounds, InfinitiesAndNaNInSums) {
   EXPECT_EQ(sum({3e38, 3e38, -kInf}).bound[0], kInf);
 }
 
+// What a mask of integers hides may be multiplied or not, and what it does not hide is.
+TEST(Bounds, ZerosOfMasksMayBeLeftOut) {
+  const auto masked_product = [](DType dtype, double second) {
+    Case c;
+    const NodeId seen = c(dtype, {2}, {1, second}), nothing = c(dtype, {2}, {0, 0});
+    const NodeId x = c(DType::F32, {2}, {2, 3}), zeros = c(DType::F32, {2}, {0, 0});
+    const NodeId mask = c.map(ElementwiseOp::ne, {seen, nothing});
+    const NodeId factor =
+        c.map(ElementwiseOp::neg, {c.map(ElementwiseOp::select, {mask, x, zeros})});
+    const NodeId y = c(DType::F32, {2}, {1, kInf});
+    return c.run(build::dot(c.graph, factor, y, {{}, {}, {0}, {0}}));
+  };
+  EXPECT_EQ(masked_product(DType::I32, 0).bound[0], kInf);
+  EXPECT_EQ(masked_product(DType::I32, 1).bound[0], 0);
+  EXPECT_EQ(masked_product(DType::I32, 1).value.get_double(0), -kInf);
+  // No kernel leaves out turns because of floats.
+  EXPECT_EQ(masked_product(DType::F32, 0).bound[0], 0);
+  EXPECT_TRUE(std::isnan(masked_product(DType::F32, 0).value.get_double(0)));
+}
+
 TEST(Bounds, RelaxedBehindReductionsOnly) {
   Case c;
   const NodeId x = c(DType::BF16, {2}, {1.0078125, 3}), y = c(DType::BF16, {2}, {1.0078125, 5});
