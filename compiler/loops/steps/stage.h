@@ -6,8 +6,8 @@
 
 namespace braze {
 
-/// `apart x`: each way in which tensor x is read gets a name of its own for x, so that what is read in
-/// one way can be copied elsewhere than the rest.
+/// `apart x`: each way in which tensor x is read gets a name of its own for x, so that what is read
+/// in one way can be copied elsewhere than the rest.
 struct ApartStep {
   static constexpr std::string_view kName = "apart";
   std::string tensor;

@@ -33,10 +33,11 @@ namespace braze {
 using StepKind =
     std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep, OnStep,
                  SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, LimitStep, PickStep,
-                 ChunkStep, ApartStep, StageStep, LoadStep, ShareStep, KeepStep, AgainStep, FactorStep,
-                 PackStep, RingStep, RolesStep, RegistersStep, UnitStep, DealStep, TurnsStep,
-                 AheadStep, UnrollStep, PartialStep, PartStep, EncloseStep, SeekStep, BindStep,
-                 CacheStep, LastStep, LeadStep, FlattenStep, ResiduesStep, ComposeStep, PadStep>;
+                 ChunkStep, ApartStep, StageStep, LoadStep, ShareStep, KeepStep, AgainStep,
+                 FactorStep, PackStep, RingStep, RolesStep, RegistersStep, UnitStep, DealStep,
+                 TurnsStep, AheadStep, UnrollStep, PartialStep, PartStep, EncloseStep, SeekStep,
+                 BindStep, CacheStep, LastStep, LeadStep, FlattenStep, ResiduesStep, ComposeStep,
+                 PadStep>;
 
 struct LoopTreeStep {
   StepKind kind;
