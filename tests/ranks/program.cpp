@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <span>
@@ -40,6 +41,23 @@ void say(const std::string& text) {
   // One write, so that the lines of processes do not mix.
   const std::string line = fmt::format("rank {}: {}\n", this_rank(), text);
   [[maybe_unused]] const auto written = write(STDOUT_FILENO, line.data(), line.size());
+}
+
+void wait_for(const std::vector<std::vector<Array>>& results) {
+  for (const auto& device : results)
+    for (const Array& result : device) result.wait();
+}
+
+/// Does what should fail and says with which error it did, or `otherwise`; the exit status.
+int failure_of(const std::function<void()>& work, const std::string& otherwise) {
+  try {
+    work();
+  } catch (const Error& error) {
+    say(error.what());
+    return 3;
+  }
+  say(otherwise);
+  return 1;
 }
 
 bool on_gpus() { return default_device().kind() == DeviceKind::Cuda; }
@@ -357,8 +375,7 @@ int run(const std::string& scenario, int each) {
     for (int i = 0; i < 8; ++i) {
       rank_barrier();
       const auto start = std::chrono::steady_clock::now();
-      for (const auto& device : run.run(arguments))
-        for (const Array& result : device) result.wait();
+      wait_for(run.run(arguments));
       const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
       least = std::min(least, time.count());
     }
@@ -416,15 +433,8 @@ int run(const std::string& scenario, int each) {
                     mesh.size(), kElements, kElements, kElements));
     const MeshExecutable run = MeshExecutable::load(
         std::make_shared<const Program>(compile(graph, mesh.devices()[0].target())), mesh);
-    try {
-      for (const auto& device : run.run(to_mesh(mesh, inputs_of(mesh, kElements, 0))))
-        for (const Array& result : device) result.wait();
-      say("nothing failed");
-      return 1;
-    } catch (const Error& error) {
-      say(std::string(error.what()));
-    }
-    return 3;
+    return failure_of([&] { wait_for(run.run(to_mesh(mesh, inputs_of(mesh, kElements, 0)))); },
+                      "nothing failed");
   }
   if (scenario == "stops") {
     // One rank is stopped when it has begun the call that the others begin later.
@@ -468,20 +478,12 @@ int run(const std::string& scenario, int each) {
       while (guilty) ballast.push_back(Array::from_host(HostTensor(DType::F32, {1 << 20}), mine));
     } catch (const Error&) {
     }
-    try {
-      for (const auto& device : run.run(arguments))
-        for (const Array& result : device) result.wait();
-      say("there was memory");
-      return 1;
-    } catch (const Error& error) {
-      say(std::string(error.what()));
-    }
-    return 3;
+    return failure_of([&] { wait_for(run.run(arguments)); }, "there was memory");
   }
   if (scenario == "differs" || scenario == "shapes" || scenario == "order" || scenario == "known") {
     const MeshExecutable sum = load(mesh, kAll[0]), most = load(mesh, kAll[1]);
     const Values inputs = inputs_of(mesh, kElements, 0);
-    try {
+    const auto call = [&] {
       if (scenario == "differs") {
         (guilty ? most : sum).run(to_mesh(mesh, inputs));
       } else if (scenario == "shapes") {
@@ -491,16 +493,10 @@ int run(const std::string& scenario, int each) {
         // One is known to all, or both; then one rank makes another call than the others.
         step(mesh, sum, kAll[0], 0);
         if (scenario == "known") step(mesh, most, kAll[1], 0);
-        const auto results = (guilty ? most : sum).run(to_mesh(mesh, inputs));
-        for (const auto& device : results)
-          for (const Array& result : device) result.wait();
+        wait_for((guilty ? most : sum).run(to_mesh(mesh, inputs)));
       }
-      say("nothing failed");
-      return 1;
-    } catch (const Error& error) {
-      say(std::string(error.what()));
-    }
-    return 3;
+    };
+    return failure_of(call, "nothing failed");
   }
   if (scenario == "remote") {
     const Array x = Array::from_host(numbers(DType::F32, {8, 2}, 1));
