@@ -219,10 +219,10 @@ def hidden_share(floors, files):
     return min(shares) if shares else None
 
 
-def trace_folder(floors, n):
+def trace_folder(floors, what):
     """A new folder for timelines, beside the table."""
     base = os.path.splitext(os.path.abspath(floors.arguments.out))[0] + "-traces" if floors.arguments.out else tempfile.mkdtemp()
-    folder = os.path.join(base, f"{n}-{datetime.datetime.now():%H%M%S}")
+    folder = os.path.join(base, f"{what}-{datetime.datetime.now():%H%M%S}")
     os.makedirs(folder)
     return folder
 
@@ -241,31 +241,36 @@ def measure_training(floors, n, alone):
         floors.add("1 GPU, training step; torch.compile", shown(us), shown(torch), ratio(torch, us))
         floors.add("1 GPU, training step; JAX", shown(us), shown(jax), ratio(jax, us))
         return us
-    folder = trace_folder(floors, n)
-    for how, text in by_process(floors, [*command, f"trace={folder}/%p.json"], n):
-        us, work, got = time_in(text), f"{n} GPUs, {how}, training step", times(text)
-        apart, exchange = got.get("the same step without communication"), got.get("its communication alone")
-        files = glob.glob(folder + "/*.json")
-        share = hidden_share(floors, files) if text else None
-        kept = os.path.join(folder, how.replace(" ", "-"))
-        os.makedirs(kept)
-        for file in files:  # those of the next run are others
-            os.rename(file, os.path.join(kept, os.path.basename(file)))
-        floors.add(f"{work}, efficiency; on one", shown(us), shown(alone), ratio(alone, us), 0.97 if n == 4 else None)
-        floors.add(f"{work}; torch.compile and DDP", shown(us), shown(torch), ratio(torch, us))
-        floors.add(f"{work}; JAX", shown(us), shown(jax), ratio(jax, us))
-        if n == 4:
-            floors.add(f"{work}; 30 ms", shown(us), shown(30000.0), ratio(30000.0, us), 1)
-        # The floor is for both measures. First what the exchange adds to the step, in its own time: of the rest it can be said
-        # that kernels hide it.
-        hidden = 1 - (us - apart) / exchange if us and apart and exchange else None
-        floors.add(f"{work}; the same without communication", shown(us), shown(apart), ratio(apart, us))
-        floors.add(f"{work}, communication hidden, by the clock: 1 - (step - the same without) / communication alone", shown(us and apart and us - apart),
-                   shown(exchange), hidden, 0.8)
-        # Then what the timeline says of collectives beside kernels. It counts the waits of a GPU for the others as their time, and
-        # each launch is visible, so none is recorded.
-        floors.add(f"{work}, communication hidden, by the timeline: collectives beside kernels, on the device with the least", "", "",
-                   share, 0.8)
+    apart = exchange = None
+    # Last, each GPU keeps a part of AdamW's state of each matrix, and updates its part of the parameters. As many bytes are exchanged.
+    for divided in ([], ["divided"]):
+        folder = trace_folder(floors, f"{n}{'-divided' if divided else ''}")
+        for how, text in by_process(floors, [*command, *divided, f"trace={folder}/%p.json"], n):
+            us, got = time_in(text), times(text)
+            work = f"{n} GPUs, {how}, training step" + (", state divided" if divided else "")
+            apart = got.get("the same step without communication", apart)
+            exchange = got.get("its communication alone", exchange)
+            files = glob.glob(folder + "/*.json")
+            share = hidden_share(floors, files) if text else None
+            kept = os.path.join(folder, how.replace(" ", "-"))
+            os.makedirs(kept)
+            for file in files:  # those of the next run are others
+                os.rename(file, os.path.join(kept, os.path.basename(file)))
+            floors.add(f"{work}, efficiency; on one", shown(us), shown(alone), ratio(alone, us), 0.97 if n == 4 else None)
+            floors.add(f"{work}; torch.compile and DDP", shown(us), shown(torch), ratio(torch, us))
+            floors.add(f"{work}; JAX", shown(us), shown(jax), ratio(jax, us))
+            if n == 4:
+                floors.add(f"{work}; 30 ms", shown(us), shown(30000.0), ratio(30000.0, us), 1)
+            # The floor is for both measures. First what the exchange adds to the step, in its own time: of the rest it can be
+            # said that kernels hide it.
+            hidden = 1 - (us - apart) / exchange if us and apart and exchange else None
+            floors.add(f"{work}; the same without communication", shown(us), shown(apart), ratio(apart, us))
+            floors.add(f"{work}, communication hidden, by the clock: 1 - (step - the same without) / communication alone",
+                       shown(us and apart and us - apart), shown(exchange), hidden, 0.8)
+            # Then what the timeline says of collectives beside kernels. It counts the waits of a GPU for the others as their time,
+            # and each launch is visible, so none is recorded.
+            floors.add(f"{work}, communication hidden, by the timeline: collectives beside kernels, on the device with the least",
+                       "", "", share, 0.8)
     return None
 
 

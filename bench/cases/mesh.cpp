@@ -6,8 +6,11 @@
 // exchanged (the step of one device, on all devices at once) and the exchange alone. What the
 // exchange adds to the step, in its own time, is the share of it that is not hidden.
 //
-// Usage: bench-mesh all_reduce|training|block DEVICES [DEVICE] [small] [bytes=NUMBER] [trace=FILE]
+// Usage: bench-mesh all_reduce|training|block DEVICES [DEVICE] [small] [divided] [bytes=NUMBER]
+//                   [trace=FILE]
 // One process with all devices, or several that meet. With `small` everything is tiny, for tests.
+// With `divided`, each device keeps a part of the optimizer's state and updates its part of the
+// parameters in the training step.
 // NUMBER is the only size of an all_reduce that is timed.
 // FILE is for a timeline of three training steps; %p in it is the number of the process.
 #include <braze/braze.h>
@@ -237,7 +240,14 @@ double time_exchange(const Mesh& mesh, const Parameters& w) {
       });
 }
 
-void time_training(const Mesh& mesh, const Model& m, const std::string& trace) {
+/// The same with a part of each matrix on each device. Vectors are too small for that.
+Parameters divided_matrices(const Mesh& mesh, const Parameters& all) {
+  return all.map([&](const Array& x) {
+    return x.to(mesh, x.shape().size() > 1 ? sharded("data") : replicated);
+  });
+}
+
+void time_training(const Mesh& mesh, const Model& m, bool divided, const std::string& trace) {
   const int64_t devices = mesh.axes()[0].size;
   const auto loss_of = [m](Weights w, Tensor words, Tensor next) {
     Tensor x = nn::embedding(w["words"], words) + w["places"];
@@ -271,6 +281,13 @@ void time_training(const Mesh& mesh, const Model& m, const std::string& trace) {
     stop_trace();
   };
   if (devices == 1) return run(jit(step, donate{0, 1}), words);
+  if (divided) {
+    state = divided_matrices(mesh, state);
+    return run(distribute(step, mesh,
+                          {.in = {replicated, std::nullopt, sharded("data"), sharded("data")},
+                           .donate = {0, 1}}),
+               words.to(mesh, sharded("data")));
+  }
   const Parameters first = parameters_of(m);
   run(data_parallel(step, mesh, {.batch = {2, 3}, .donate = {0, 1}}),
       words.to(mesh, sharded("data")));
@@ -333,12 +350,13 @@ int main(int argc, char** argv) {
     const std::string work = argc > 1 ? argv[1] : "";
     const int64_t devices = argc > 2 ? std::atoll(argv[2]) : 1;
     const DeviceGuard guard(argc > 3 ? Device(argv[3]) : default_device());
-    bool small = false;
+    bool small = false, divided = false;
     int64_t only = 0;
     std::string trace;
     for (int i = 4; i < argc; ++i) {
       const std::string word = argv[i];
       if (word == "small") small = true;
+      if (word == "divided") divided = true;
       if (word.starts_with("bytes=")) only = std::atoll(word.substr(6).c_str());
       if (word.starts_with("trace=")) trace = word.substr(6);
     }
@@ -347,11 +365,11 @@ int main(int argc, char** argv) {
     if (work == "all_reduce") {
       time_all_reduce(mesh, small, only);
     } else if (work == "training") {
-      time_training(mesh, small ? kSmallModel : kModel, trace);
+      time_training(mesh, small ? kSmallModel : kModel, divided, trace);
     } else if (work == "block") {
       time_block(mesh, small ? kSmallBlock : kBlock);
     } else {
-      std::cerr << "usage: bench-mesh all_reduce|training|block DEVICES [DEVICE] [small] "
+      std::cerr << "usage: bench-mesh all_reduce|training|block DEVICES [DEVICE] [small] [divided] "
                    "[bytes=NUMBER] [trace=FILE]\n";
       return 2;
     }

@@ -453,7 +453,7 @@ class Distributor {
     if (combines) {
       // To combine partial sums into blocks costs half of combining them into the whole value. So
       // the value is cut even if other users want it whole.
-      if (is_combined_later(id, by) || s.loops->form().placement) return;
+      if (is_combined_later(id, by)) return;
       s.cut[axis] = s.scattered[axis] = by;
       return;
     }
@@ -549,8 +549,10 @@ class Distributor {
     const Monoid monoid = s.loops->form().monoid.value_or(Monoid::Sum);
     for (const int axis : partial)
       if (!is_combined_later(id, axis)) value = combined(value, axis, monoid, id);
-    if (start && splat(out, start) != 0.0)
+    if (start && splat(out, start) != 0.0) {
+      start = spread_as(start, domain, s.cut, id, reasons::kWhole);
       value = build::map(out, ElementwiseOp::add, {start, value}, node.location);
+    }
     return value;
   }
 

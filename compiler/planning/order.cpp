@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -32,6 +33,9 @@ constexpr double kLongestWait = kFullBucket + 1;
 // An exchange beside kernels may take this many times as long as alone, because it may get few
 // blocks (beside.h).
 constexpr double kSlowExchange = 4;
+// Times by a clock: the last one, and that of what has no place yet.
+constexpr double kLatest = std::numeric_limits<double>::max();
+constexpr double kNever = std::numeric_limits<double>::infinity();
 // After this many kernels that cannot be joined to the first, no more are tried.
 constexpr int kMostRefusals = 32;
 
@@ -97,10 +101,12 @@ class Order {
     const double bytes = peak();
     most_bytes_ = bytes + std::max(bytes * kMoreMemory, static_cast<double>(target_.l1_bytes));
     note_last(order);
+    note_kept(order);
     join_kernels(order, false);
     put_last(order);
     follow_operands(order);
     fill_buckets(order);
+    update_kept(order);
     note_begins(order);
     join_kernels(order, true);
     update_in_turn(order);
@@ -168,7 +174,8 @@ class Order {
   void join_by(const std::vector<std::string>& keys, const std::vector<size_t>& order, bool last) {
     std::map<size_t, std::vector<size_t>> launches;
     for (const size_t k : order)
-      if (!keys[k].empty() && !collective(k) && last_[k] == last) launches[place_[k]].push_back(k);
+      if (!keys[k].empty() && !collective(k) && !kept_[k] && last_[k] == last)
+        launches[place_[k]].push_back(k);
     std::erase_if(launches, [&](const auto& launch) {
       return !std::ranges::all_of(launch.second, [&](size_t k) { return is_worth_joining(k); });
     });
@@ -252,31 +259,40 @@ class Order {
   }
 
   // Notes when each kernel that comes last can begin, by estimates: not before the kernels that do
-  // not come last are over, and not before the exchanges that it needs. Kernels count as fast and
-  // exchanges as slow, because what is apart needlessly costs one launch.
+  // not come last are over, and not before the exchanges that it needs. What is apart needlessly
+  // costs one launch, so kernels count as fast and exchanges as slow.
   void note_begins(const std::vector<size_t>& order) {
     begins_.assign(order.size(), 0);
     if (target_.kind != TargetKind::Gpu || std::ranges::find(last_, true) == last_.end()) return;
-    std::vector<double> ends(order.size());  // of collectives
-    double now = 0, exchanged = 0;
-    for (const auto& [place, members] : by_place()) {
-      if (last_[members.front()]) continue;
-      if (collective(members.front())) {
-        exchanged = std::max(now, exchanged) + target_.link_seconds;
-        for (const size_t k : members) exchanged += kSlowExchange * transfer_seconds(k);
-        for (const size_t k : members) ends[k] = exchanged;
-        continue;
-      }
-      for (const size_t k : members)
-        for (const size_t needed : needs_[k]) now = std::max(now, ends[needed]);
-      for (const size_t k : members) now += least_seconds_of(k);
-    }
+    Clock clock{.ends = std::vector<double>(order.size())};
+    for (const auto& [place, members] : by_place())
+      if (!last_[members.front()]) advance(clock, members);
     for (const size_t k : order) {
       if (!last_[k]) continue;
-      begins_[k] = now;
+      begins_[k] = clock.now;
       for (const size_t needed : needs_[k])
-        begins_[k] = std::max({begins_[k], ends[needed], begins_[needed]});
+        begins_[k] = std::max({begins_[k], clock.ends[needed], begins_[needed]});
     }
+  }
+
+  // The estimated time while a program runs.
+  struct Clock {
+    double now = 0, exchanged = 0;  // when the kernels and the exchanges so far are over
+    std::vector<double> ends;       // by fusion: when it is over
+  };
+
+  // Lets a launch run. Kernels count as fast and exchanges as slow.
+  void advance(Clock& clock, const std::vector<size_t>& members) const {
+    if (collective(members.front())) {
+      clock.exchanged = std::max(clock.now, clock.exchanged) + target_.link_seconds;
+      for (const size_t k : members) clock.exchanged += kSlowExchange * transfer_seconds(k);
+      for (const size_t k : members) clock.ends[k] = clock.exchanged;
+      return;
+    }
+    for (const size_t k : members)
+      for (const size_t needed : needs_[k]) clock.now = std::max(clock.now, clock.ends[needed]);
+    for (const size_t k : members) clock.now += least_seconds_of(k);
+    for (const size_t k : members) clock.ends[k] = clock.now;
   }
 
   // Whether some of these members, which come behind the collectives, could run while the exchange
@@ -303,7 +319,8 @@ class Order {
   // The time that the bytes of `k` take, without the latency.
   double transfer_seconds(size_t k) const {
     const CollectiveOp& op = *collective(k);
-    const TensorType& type = graph_[fusions_[k].fusion.nodes.front()].type;
+    const Node& node = graph_[fusions_[k].fusion.nodes.front()];
+    const TensorType& type = graph_[node.operands[0]].type;
     const Expr bytes = type.shape.numel() * Expr(static_cast<int64_t>(size_of(type.dtype)));
     return most(received_bytes(op.kind, op.axis.size, bytes)) / target_.link_bytes_per_second;
   }
@@ -381,7 +398,7 @@ class Order {
   void fill_buckets(const std::vector<size_t>& order) {
     std::vector<size_t> all;
     for (const size_t k : order)
-      if (collective(k) && !keys_[k].empty()) all.push_back(k);
+      if (collective(k) && !keys_[k].empty() && !kept_[k]) all.push_back(k);
     std::ranges::stable_sort(all, {}, [&](size_t k) { return place_[k]; });
     struct Bucket {
       std::vector<size_t> members = {};
@@ -429,6 +446,91 @@ class Order {
       ++place;
     }
     if (peak() > most_bytes_) place_ = before;
+  }
+
+  // --- Updates of kept parts ------------------------------------------------------------------
+
+  // Notes the kernels that need a collective, and whose results go into collectives that nothing
+  // in the program waits for; and these collectives. If each device keeps a part of the optimizer's
+  // state, these are the updates of its part of the parameters, and the all_gathers of the parts.
+  void note_kept(const std::vector<size_t>& order) {
+    kept_.assign(order.size(), false);
+    if (target_.kind != TargetKind::Gpu) return;
+    const auto is_collective = [&](size_t k) { return collective(k) != nullptr; };
+    const auto ends = [&](size_t k) { return is_collective(k) && users_[k].empty(); };
+    for (const size_t k : order)
+      kept_[k] = !is_collective(k) && !users_[k].empty() && std::ranges::all_of(users_[k], ends) &&
+                 std::ranges::any_of(needs_[k], is_collective);
+    for (const size_t k : order)
+      if (ends(k))
+        kept_[k] = std::ranges::any_of(needs_[k], [&](size_t needed) { return kept_[needed]; });
+  }
+
+  // Puts these kernels, and the collectives of what they make, between the other kernels: each
+  // where the collectives that it needs should be over. At the end, the last collectives would have
+  // nothing beside them.
+  void update_kept(const std::vector<size_t>& order) {
+    std::vector<size_t> waiting;
+    for (const size_t k : order)
+      if (kept_[k]) waiting.push_back(k);
+    if (waiting.empty()) return;
+    const std::vector<size_t> before = place_;
+    Clock clock{.ends = std::vector<double>(order.size(), kNever)};
+    size_t next = kFirst;
+    const auto put = [&](const std::vector<size_t>& members) {
+      for (const size_t k : members) place_[k] = next;
+      ++next;
+      advance(clock, members);
+    };
+    // Those that can be done at this time, either kernels or collectives.
+    const auto put_those_that_can = [&](bool collectives, double now) {
+      std::vector<std::vector<size_t>> launches;
+      std::erase_if(waiting, [&](size_t k) {
+        const bool can =
+            (collective(k) != nullptr) == collectives &&
+            std::ranges::all_of(needs_[k], [&](size_t n) { return clock.ends[n] <= now; });
+        if (!can) return false;
+        const auto alike = std::ranges::find_if(
+            launches, [&](const std::vector<size_t>& members) { return can_add(k, members); });
+        if (alike == launches.end())
+          launches.push_back({k});
+        else
+          alike->push_back(k);
+        return true;
+      });
+      for (const std::vector<size_t>& members : launches) put(members);
+    };
+    std::vector<std::vector<size_t>> first, others;
+    for (auto& [place, members] : by_place())
+      if (!kept_[members.front()])
+        (is_needed_early(members) ? first : others).push_back(std::move(members));
+    for (const std::vector<size_t>& members : first) put(members);
+    for (const std::vector<size_t>& members : others) {
+      put_those_that_can(false, clock.now);
+      put_those_that_can(true, clock.now);
+      put(members);
+    }
+    while (!waiting.empty()) {
+      put_those_that_can(false, kLatest);
+      put_those_that_can(true, kLatest);
+    }
+    if (peak() > most_bytes_) place_ = before;
+  }
+
+  // Whether a launch can be done at once, is short, and is needed by an update of a kept part.
+  bool is_needed_early(const std::vector<size_t>& members) const {
+    return std::ranges::all_of(members, [&](size_t k) {
+      return !collective(k) && needs_[k].empty() &&
+             seconds_of(k) < (kShortRun + 1) * target_.launch_seconds &&
+             std::ranges::any_of(users_[k], [&](size_t user) { return kept_[user]; });
+    });
+  }
+
+  // Whether `k` can be done with these members, which do not depend on it.
+  bool can_add(size_t k, std::vector<size_t> members) const {
+    if (keys_[k].empty() || keys_[k] != keys_[members.front()]) return false;
+    members.push_back(k);
+    return collective(k) || (is_worth_joining(k) && has_room(members));
   }
 
   // --- Overlap --------------------------------------------------------------------------------
@@ -606,7 +708,8 @@ class Order {
   std::vector<Due> due_;                // of a fusion, in the order before joins
   std::vector<double> seconds_before_;  // of all kernels at earlier places of that order
   std::vector<bool> last_;              // of a fusion: whether it comes behind the collectives
-  std::vector<double> begins_;          // of a fusion that comes last: when it can begin
+  std::vector<bool> kept_;  // of a fusion: whether it updates a kept part, or gathers such parts
+  std::vector<double> begins_;  // of a fusion that comes last: when it can begin
 };
 
 }  // namespace
