@@ -192,10 +192,9 @@ TEST(Distribute, PlacedSums) {
   EXPECT_EQ(r.made.outputs[1], cut({"data"}));
   // If a block of the result is wanted, the sums become blocks, and a block is what they are added
   // to.
-  EXPECT_THAT(
-      distributed(graph, kData, {{}, cut({"data"}), cut({"data"})}, {cut({"", "data"}), {}})
-          .collectives,
-      ElementsAre("reduce_scatter data partial"));
+  EXPECT_THAT(distributed(graph, kData, {{}, cut({"data"}), cut({"data"})}, {cut({"", "data"}), {}})
+                  .collectives,
+              ElementsAre("reduce_scatter data partial"));
   EXPECT_THAT(distributed(graph, kBoth, {cut({"", "model"}), {}, {}}).collectives, IsEmpty());
 }
 
