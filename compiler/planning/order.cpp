@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -33,9 +32,6 @@ constexpr double kLongestWait = kFullBucket + 1;
 // An exchange beside kernels may take this many times as long as alone, because it may get few
 // blocks (beside.h).
 constexpr double kSlowExchange = 4;
-// Times by a clock: the last one, and that of what has no place yet.
-constexpr double kLatest = std::numeric_limits<double>::max();
-constexpr double kNever = std::numeric_limits<double>::infinity();
 // After this many kernels that cannot be joined to the first, no more are tried.
 constexpr int kMostRefusals = 32;
 
@@ -259,40 +255,31 @@ class Order {
   }
 
   // Notes when each kernel that comes last can begin, by estimates: not before the kernels that do
-  // not come last are over, and not before the exchanges that it needs. What is apart needlessly
-  // costs one launch, so kernels count as fast and exchanges as slow.
+  // not come last are over, and not before the exchanges that it needs. Kernels count as fast and
+  // exchanges as slow, because what is apart needlessly costs one launch.
   void note_begins(const std::vector<size_t>& order) {
     begins_.assign(order.size(), 0);
     if (target_.kind != TargetKind::Gpu || std::ranges::find(last_, true) == last_.end()) return;
-    Clock clock{.ends = std::vector<double>(order.size())};
-    for (const auto& [place, members] : by_place())
-      if (!last_[members.front()]) advance(clock, members);
+    std::vector<double> ends(order.size());  // of collectives
+    double now = 0, exchanged = 0;
+    for (const auto& [place, members] : by_place()) {
+      if (last_[members.front()]) continue;
+      if (collective(members.front())) {
+        exchanged = std::max(now, exchanged) + target_.link_seconds;
+        for (const size_t k : members) exchanged += kSlowExchange * transfer_seconds(k);
+        for (const size_t k : members) ends[k] = exchanged;
+        continue;
+      }
+      for (const size_t k : members)
+        for (const size_t needed : needs_[k]) now = std::max(now, ends[needed]);
+      for (const size_t k : members) now += least_seconds_of(k);
+    }
     for (const size_t k : order) {
       if (!last_[k]) continue;
-      begins_[k] = clock.now;
+      begins_[k] = now;
       for (const size_t needed : needs_[k])
-        begins_[k] = std::max({begins_[k], clock.ends[needed], begins_[needed]});
+        begins_[k] = std::max({begins_[k], ends[needed], begins_[needed]});
     }
-  }
-
-  // The estimated time while a program runs.
-  struct Clock {
-    double now = 0, exchanged = 0;  // when the kernels and the exchanges so far are over
-    std::vector<double> ends;       // by fusion: when it is over
-  };
-
-  // Lets a launch run. Kernels count as fast and exchanges as slow.
-  void advance(Clock& clock, const std::vector<size_t>& members) const {
-    if (collective(members.front())) {
-      clock.exchanged = std::max(clock.now, clock.exchanged) + target_.link_seconds;
-      for (const size_t k : members) clock.exchanged += kSlowExchange * transfer_seconds(k);
-      for (const size_t k : members) clock.ends[k] = clock.exchanged;
-      return;
-    }
-    for (const size_t k : members)
-      for (const size_t needed : needs_[k]) clock.now = std::max(clock.now, clock.ends[needed]);
-    for (const size_t k : members) clock.now += least_seconds_of(k);
-    for (const size_t k : members) clock.ends[k] = clock.now;
   }
 
   // Whether some of these members, which come behind the collectives, could run while the exchange
@@ -466,29 +453,36 @@ class Order {
         kept_[k] = std::ranges::any_of(needs_[k], [&](size_t needed) { return kept_[needed]; });
   }
 
-  // Puts these kernels, and the collectives of what they make, between the other kernels: each
-  // where the collectives that it needs should be over. At the end, the last collectives would have
-  // nothing beside them.
+  // Puts these kernels, and the collectives of what they make, between the other kernels. At the
+  // end, the last collectives would have nothing beside them. A kernel comes directly after the
+  // exchange that follows those that it needs: these had all the kernels since the exchange before
+  // to be over.
   void update_kept(const std::vector<size_t>& order) {
     std::vector<size_t> waiting;
     for (const size_t k : order)
       if (kept_[k]) waiting.push_back(k);
     if (waiting.empty()) return;
     const std::vector<size_t> before = place_;
-    Clock clock{.ends = std::vector<double>(order.size(), kNever)};
+    std::vector<std::vector<size_t>> first, others;
+    for (auto& [place, members] : by_place())
+      if (!kept_[members.front()])
+        (is_needed_early(members) ? first : others).push_back(std::move(members));
     size_t next = kFirst;
+    for (const size_t k : waiting) place_[k] = SIZE_MAX;
+    for (const auto* launches : {&first, &others})
+      for (const auto& members : *launches)
+        for (const size_t k : members) place_[k] = SIZE_MAX;
     const auto put = [&](const std::vector<size_t>& members) {
       for (const size_t k : members) place_[k] = next;
       ++next;
-      advance(clock, members);
     };
-    // Those that can be done at this time, either kernels or collectives.
-    const auto put_those_that_can = [&](bool collectives, double now) {
+    // Those that need nothing from this place on.
+    const auto put_those_that_can = [&](bool collectives, size_t place) {
       std::vector<std::vector<size_t>> launches;
       std::erase_if(waiting, [&](size_t k) {
         const bool can =
             (collective(k) != nullptr) == collectives &&
-            std::ranges::all_of(needs_[k], [&](size_t n) { return clock.ends[n] <= now; });
+            std::ranges::all_of(needs_[k], [&](size_t needed) { return place_[needed] < place; });
         if (!can) return false;
         const auto alike = std::ranges::find_if(
             launches, [&](const std::vector<size_t>& members) { return can_add(k, members); });
@@ -500,20 +494,15 @@ class Order {
       });
       for (const std::vector<size_t>& members : launches) put(members);
     };
-    std::vector<std::vector<size_t>> first, others;
-    for (auto& [place, members] : by_place())
-      if (!kept_[members.front()])
-        (is_needed_early(members) ? first : others).push_back(std::move(members));
     for (const std::vector<size_t>& members : first) put(members);
     for (const std::vector<size_t>& members : others) {
-      put_those_that_can(false, clock.now);
-      put_those_that_can(true, clock.now);
       put(members);
+      if (!collective(members.front())) continue;
+      put_those_that_can(false, place_[members.front()]);
+      put_those_that_can(true, next);
     }
-    while (!waiting.empty()) {
-      put_those_that_can(false, kLatest);
-      put_those_that_can(true, kLatest);
-    }
+    put_those_that_can(false, next);
+    put_those_that_can(true, next);
     if (peak() > most_bytes_) place_ = before;
   }
 
