@@ -3,10 +3,12 @@
 #include "compiler/loops/emit.h"
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
 #include <utility>
 
 #include "compiler/loops/emit_p.h"
+#include "ir/code/walk.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/text.h"
 
@@ -29,7 +31,42 @@ TileProgram TreeEmitter::emit() {
   note_layouts();
   for (const LoopRegion& region : tree_.phases) phase(region);
   remove_dead_code(code_);
+  if (!code_.pipelined) order_layouts();
   return std::move(code_);
+}
+
+// A plain program takes the first layout that fits the extents of a tile. What a fold makes of a
+// tile has extents of 1, so the layout of another tile may fit it as well. Then the layout of the
+// tile that is folded has to come first.
+void TreeEmitter::order_layouts() {
+  std::vector<NamedLayout>& layouts = code_.layouts;
+  bool moved = false;
+  const std::function<void(const Region&)> visit = [&](const Region& region) {
+    for (const Statement& s : region.statements) {
+      for (const Region* inner : regions_of(s)) visit(*inner);
+      const auto* fold = s.as<FoldOp>();
+      if (!fold || fold->operand.is_literal()) continue;
+      const size_t own = first_that_fits(layouts, code_[fold->operand.value].type.extents);
+      const size_t found = first_that_fits(layouts, code_[s.results[0]].type.extents);
+      if (own == layouts.size() || found >= own) continue;
+      const auto axes_differ = [&](size_t axis) {
+        return std::ranges::find(fold->axes, static_cast<int64_t>(axis)) == fold->axes.end() &&
+               layouts[own].layout.axes[axis] != layouts[found].layout.axes[axis];
+      };
+      bool differ = false;
+      for (size_t axis = 0; axis < layouts[own].layout.rank(); ++axis) differ |= axes_differ(axis);
+      if (!differ) continue;
+      const auto at = [&](size_t i) { return layouts.begin() + static_cast<ptrdiff_t>(i); };
+      std::rotate(at(found), at(own), at(own) + 1);
+      moved = true;
+    }
+  };
+  // Lowering refuses the program if there is no order that suits all folds.
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    moved = false;
+    for (const Phase& phase : code_.phases) visit(phase.body);
+    if (!moved) return;
+  }
 }
 
 void TreeEmitter::declare_parameters() {

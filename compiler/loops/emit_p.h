@@ -328,6 +328,7 @@ class TreeEmitter {
   void dot(const LoopTask& task);
   void note_layout(const Layout& layout);
   void note_layouts();
+  void order_layouts();
   void turned(const LoopTask& task, const Layout& layout);
   ValueId rounded(ValueId value, DType dtype);
   void define(const LoopTask& task, ValueId value, const TaskTile& tile);

@@ -25,9 +25,9 @@ namespace {
 using Axes = std::vector<int64_t>;
 using Dims = std::vector<Expr>;
 
-// Channels of joined groups: enough for a line of memory, and no more than two tiles.
+// Channels of joined groups: enough for most of a line of memory, and no more than two tiles.
 constexpr int64_t kLeastChannels = 48, kMostChannels = 256;
-constexpr int64_t kChannelMultiple = 8;  // of 16 bytes
+constexpr int64_t kChannelMultiple = 8;  // 16 or 32 bytes
 
 bool has(const Axes& axes, int64_t axis) { return std::ranges::count(axes, axis) > 0; }
 
@@ -87,7 +87,9 @@ class GroupedProduct {
       const auto keeps_last = [&](size_t side) {
         return last[side] && has(sides_[side].free(), sides_[side].last());
       };
-      summed_ = sums_last(0) ? 0 : 1;
+      // The factor with more results stays as it is.
+      const bool keeps_left = !sums_last(1) || results_of(sides_[0]) >= results_of(sides_[1]);
+      summed_ = sums_last(0) && keeps_left ? 0 : 1;
       if (sums_last(summed_) || (keeps_last(0) && keeps_last(1))) batched_ = batched;
       by_results_ = !sums_last(summed_);
     }
@@ -113,14 +115,19 @@ class GroupedProduct {
   }
 
  private:
+  // How many results one group of a factor has for each of the other.
+  static int64_t results_of(const Side& side) {
+    int64_t out = 1;
+    for (const int64_t axis : side.free()) out *= side.number(axis);
+    return out;
+  }
+
   // The channels of a group in both factors.
   std::pair<int64_t, int64_t> channels() const {
     if (by_results_)
       return {sides_[0].number(sides_[0].last()), sides_[1].number(sides_[1].last())};
-    const Side &side = sides_[summed_], &other = sides_[1 - summed_];
-    int64_t results = 1;
-    for (const int64_t axis : other.free()) results *= other.number(axis);
-    return {side.number(side.last()), results};
+    const Side& side = sides_[summed_];
+    return {side.number(side.last()), results_of(sides_[1 - summed_])};
   }
 
   Dims result_dims() const { return node_.type.shape.dims(); }

@@ -415,23 +415,29 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
     FactorOrders verdict{.product = printer.value(step.id), .as_it_is = as_it_is.seconds};
     // Factors that units read by copies already are left as they are in case of doubt.
     const double most = (as_it_is.by_copies ? kClearly : 1) * as_it_is.seconds;
-    std::optional<std::pair<Choice, ProductKernels>> best;
-    // A copy that is there already is taken again. Otherwise a summed axis is innermost, unless an
-    // axis of the result is clearly better.
-    enum { Again, Summed, Any };
-    for (const int kind : {Again, Summed, Any}) {
-      if ((is_direct && !takes_no_copies) || (kind != Any && best)) continue;
-      for (Choice& choice : product.choices(/*along_results=*/kind != Summed)) {
-        if (kind == Again && !product.takes_again(choice, made)) continue;
+    // The best choice of a kind.
+    enum class Kind : uint8_t { Again, Summed, Any };
+    const auto best_of = [&](Kind kind) {
+      std::optional<std::pair<Choice, ProductKernels>> found;
+      if (is_direct && !takes_no_copies) return found;
+      for (Choice& choice : product.choices(/*along_results=*/kind != Kind::Summed)) {
+        if (kind == Kind::Again && !product.takes_again(choice, made)) continue;
         if (takes_no_copies && !(choice.orders[0].empty() && choice.orders[1].empty())) continue;
         const ProductKernels kernels = priced(product.made(choice));
-        if (takes_no_copies && !kernels.asynchronous) continue;
-        const double share = kind == Any ? kClearly : 1;
-        if (!kernels.by_copies || (best && kernels.seconds >= share * best->second.seconds))
-          continue;
-        best.emplace(std::move(choice), kernels);
+        if (!kernels.by_copies || (takes_no_copies && !kernels.asynchronous)) continue;
+        if (!found || kernels.seconds < found->second.seconds)
+          found.emplace(std::move(choice), kernels);
       }
-      if (kind == Again && best && best->second.seconds < most) break;
+      return found;
+    };
+    // A copy that is there already is taken again. Otherwise a summed axis is innermost, unless an
+    // axis of the result is clearly better.
+    std::optional<std::pair<Choice, ProductKernels>> best = best_of(Kind::Again);
+    if (!best || best->second.seconds >= most) {
+      best = best_of(Kind::Summed);
+      auto other = best_of(Kind::Any);
+      if (other && (!best || other->second.seconds < kClearly * best->second.seconds))
+        best = std::move(other);
     }
     const auto try_choice = [&](const Choice& choice) {
       const ProductKernels kernels = priced(product.made(choice));

@@ -15,7 +15,6 @@ namespace {
 // Notes how the units get the factors of all products.
 void note_units(const LoopTree& tree, ProductKernels& out) {
   std::set<size_t> staged;
-  out.by_copies = out.asynchronous = true;
   for (const LoopRegion& phase : tree.phases) {
     for_each_task(phase, [&](const LoopTask& task, const auto&) {
       if (task.kind == LoopTask::Kind::Stage) staged.insert(task.target);
@@ -35,15 +34,23 @@ ProductKernels kernels_of(const Graph& product, const Target& target, Precision 
   const Graph graph = target.asynchronous_dots ? pack_factors(product) : align_factors(product);
   const LoopForms forms(graph);
   const Partition parts = partition(forms, target, {.precision = precision});
-  ProductKernels out{parts.fusions.size()};
+  ProductKernels out{.count = parts.fusions.size()};
+  bool any = false;
+  out.by_copies = out.asynchronous = true;
   for (size_t k = 0; k < out.count; ++k) {
     const Fusion& fusion = parts.fusions[k];
     out.seconds += parts.costs[k].seconds;
     if (std::ranges::none_of(fusion.nodes, [&](NodeId n) { return graph[n].as<DotOp>(); }))
       continue;
+    any = true;
     const auto made = schedule(first_tree({forms, fusion, target, "product"}), target);
-    if (const auto* scheduled = std::get_if<Scheduled>(&made)) note_units(scheduled->tree, out);
+    if (const auto* scheduled = std::get_if<Scheduled>(&made))
+      note_units(scheduled->tree, out);
+    else
+      out.by_copies = out.asynchronous = false;
   }
+  out.by_copies = out.by_copies && any;
+  out.asynchronous = out.asynchronous && any;
   return out;
 }
 

@@ -32,6 +32,8 @@ constexpr double kLongestWait = kFullBucket + 1;
 // An exchange beside kernels may take this many times as long as alone, because it may get few
 // blocks (beside.h).
 constexpr double kSlowExchange = 4;
+// One that scatters or gathers took up to eleven times as long (two H200: 29 MB in 0.9 ms).
+constexpr double kSlowestExchange = 12;
 // After this many kernels that cannot be joined to the first, no more are tried.
 constexpr int kMostRefusals = 32;
 
@@ -141,14 +143,16 @@ class Order {
     return order;
   }
 
+  // The estimate includes the price of a launch. A kernel that cannot be fused with any other has
+  // no estimate.
+  bool is_short(size_t k) const {
+    const double seconds = fusions_[k].seconds;
+    return seconds > 0 && seconds < (kShortRun + 1) * target_.launch_seconds;
+  }
+
   bool is_worth_joining(size_t k) const {
-    const CompiledFusion& fusion = fusions_[k];
-    if (fusion.kernel.resident) return false;
-    // The estimate includes the price of a launch. A kernel that cannot be fused with any
-    // other has no estimate.
-    const bool is_short =
-        fusion.seconds > 0 && fusion.seconds < (kShortRun + 1) * target_.launch_seconds;
-    return is_short || leaves_room(fusion.kernel, target_);
+    const Kernel& kernel = fusions_[k].kernel;
+    return !kernel.resident && (is_short(k) || leaves_room(kernel, target_));
   }
 
   // --- Joining --------------------------------------------------------------------------------
@@ -406,15 +410,15 @@ class Order {
   }
 
   // Kernels behind the last collective, which are what `put_last` put there, come in the order of
-  // the collectives that they need. So updates of early gradients run while late ones are
-  // exchanged.
+  // the collectives that they need. What updates kept parts has its place. So updates of early
+  // gradients run while late ones are exchanged.
   void update_in_turn(const std::vector<size_t>& order) {
     size_t last = 0;
     for (const size_t k : order)
-      if (collective(k)) last = std::max(last, place_[k]);
+      if (collective(k) && !kept_[k]) last = std::max(last, place_[k]);
     std::map<size_t, std::vector<size_t>> launches;  // by place
     for (const size_t k : order)
-      if (place_[k] > last) launches[place_[k]].push_back(k);
+      if (place_[k] > last && !kept_[k]) launches[place_[k]].push_back(k);
     std::vector<size_t> needed(place_.size());  // by fusion: the place of its last collective
     std::vector<std::pair<size_t, const std::vector<size_t>*>> turns;
     for (const auto& [place, members] : launches) {
@@ -437,9 +441,10 @@ class Order {
 
   // --- Updates of kept parts ------------------------------------------------------------------
 
-  // Notes the kernels that need a collective, and whose results go into collectives that nothing
-  // in the program waits for; and these collectives. If each device keeps a part of the optimizer's
-  // state, these are the updates of its part of the parameters, and the all_gathers of the parts.
+  // Notes the kernels that need a collective, and whose results go only into collectives that
+  // nothing in the program waits for; and these collectives. If each device keeps a part of the
+  // optimizer's state, these are the updates of its part of the parameters, and the all_gathers of
+  // the parts. An update of several kernels is not among them.
   void note_kept(const std::vector<size_t>& order) {
     kept_.assign(order.size(), false);
     if (target_.kind != TargetKind::Gpu) return;
@@ -454,9 +459,9 @@ class Order {
   }
 
   // Puts these kernels, and the collectives of what they make, between the other kernels. At the
-  // end, the last collectives would have nothing beside them. A kernel comes directly after the
-  // exchange that follows those that it needs: these had all the kernels since the exchange before
-  // to be over.
+  // end, the last collectives would have nothing beside them. A kernel comes where the exchange
+  // that it needs should be over: directly after the next exchange for such kernels, which had all
+  // the kernels between the two for it, or earlier, after kernels that take long enough.
   void update_kept(const std::vector<size_t>& order) {
     std::vector<size_t> waiting;
     for (const size_t k : order)
@@ -467,23 +472,16 @@ class Order {
     for (auto& [place, members] : by_place())
       if (!kept_[members.front()])
         (is_needed_early(members) ? first : others).push_back(std::move(members));
+    std::ranges::fill(place_, SIZE_MAX);
     size_t next = kFirst;
-    for (const size_t k : waiting) place_[k] = SIZE_MAX;
-    for (const auto* launches : {&first, &others})
-      for (const auto& members : *launches)
-        for (const size_t k : members) place_[k] = SIZE_MAX;
     const auto put = [&](const std::vector<size_t>& members) {
       for (const size_t k : members) place_[k] = next;
       ++next;
     };
-    // Those that need nothing from this place on.
-    const auto put_those_that_can = [&](bool collectives, size_t place) {
+    const auto put_alike = [&](const auto& can) {
       std::vector<std::vector<size_t>> launches;
       std::erase_if(waiting, [&](size_t k) {
-        const bool can =
-            (collective(k) != nullptr) == collectives &&
-            std::ranges::all_of(needs_[k], [&](size_t needed) { return place_[needed] < place; });
-        if (!can) return false;
+        if (!can(k)) return false;
         const auto alike = std::ranges::find_if(
             launches, [&](const std::vector<size_t>& members) { return can_add(k, members); });
         if (alike == launches.end())
@@ -494,25 +492,50 @@ class Order {
       });
       for (const std::vector<size_t>& members : launches) put(members);
     };
+    // Kernels that need only what comes before a place, and then the collectives of what is made.
+    const auto update = [&](size_t place) {
+      for (const bool exchanges : {false, true}) {
+        const size_t end = exchanges ? next : place;
+        put_alike([&](size_t k) {
+          return (collective(k) != nullptr) == exchanges &&
+                 std::ranges::all_of(needs_[k],
+                                     [&](size_t needed) { return place_[needed] < end; });
+        });
+      }
+    };
     for (const std::vector<size_t>& members : first) put(members);
+    double left = 0;  // seconds until the last exchange is over
     for (const std::vector<size_t>& members : others) {
       put(members);
-      if (!collective(members.front())) continue;
-      put_those_that_can(false, place_[members.front()]);
-      put_those_that_can(true, next);
+      if (collective(members.front()) && has_kept_user(members)) {
+        update(place_[members.front()]);
+        left = target_.link_seconds;
+        for (const size_t k : members) left += kSlowestExchange * transfer_seconds(k);
+      } else if (!collective(members.front()) && left > 0) {
+        for (const size_t k : members) left -= least_seconds_of(k);
+        if (left <= 0) update(next);
+      }
     }
-    put_those_that_can(false, next);
-    put_those_that_can(true, next);
-    if (peak() > most_bytes_) place_ = before;
+    update(next);
+    BRAZE_CHECK(waiting.empty(), "an update needs what comes after it");
+    if (peak() <= most_bytes_) return;
+    place_ = before;
+    kept_.assign(order.size(), false);
+    join_kernels(order, false);
+    fill_buckets(order);
+  }
+
+  bool has_kept_user(const std::vector<size_t>& members) const {
+    return std::ranges::any_of(members, [&](size_t k) {
+      return std::ranges::any_of(users_[k], [&](size_t user) { return kept_[user]; });
+    });
   }
 
   // Whether a launch can be done at once, is short, and is needed by an update of a kept part.
   bool is_needed_early(const std::vector<size_t>& members) const {
-    return std::ranges::all_of(members, [&](size_t k) {
-      return !collective(k) && needs_[k].empty() &&
-             seconds_of(k) < (kShortRun + 1) * target_.launch_seconds &&
-             std::ranges::any_of(users_[k], [&](size_t user) { return kept_[user]; });
-    });
+    return has_kept_user(members) && std::ranges::all_of(members, [&](size_t k) {
+             return !collective(k) && needs_[k].empty() && is_short(k);
+           });
   }
 
   // Whether `k` can be done with these members, which do not depend on it.

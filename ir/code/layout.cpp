@@ -210,21 +210,25 @@ Layout default_layout(const std::vector<int64_t>& extents, int64_t threads) {
   return spread(extents, dealt, kVector);
 }
 
+size_t first_that_fits(const std::vector<NamedLayout>& defined,
+                       const std::vector<int64_t>& extents) {
+  const auto fits = [&](const NamedLayout& named) {
+    if (named.layout.rank() != extents.size()) return false;
+    for (size_t axis = 0; axis < extents.size(); ++axis)
+      if (extents[axis] != 1 && extents[axis] != named.layout.extent(axis)) return false;
+    return true;
+  };
+  return static_cast<size_t>(std::ranges::find_if(defined, fits) - defined.begin());
+}
+
 Layout layout_of(const std::vector<NamedLayout>& defined, const std::vector<int64_t>& extents,
                  int64_t threads) {
-  for (const NamedLayout& named : defined) {
-    const Layout& layout = named.layout;
-    if (layout.rank() != extents.size()) continue;
-    bool fits = true;
-    for (size_t axis = 0; axis < extents.size(); ++axis)
-      fits = fits && (extents[axis] == 1 || extents[axis] == layout.extent(axis));
-    if (!fits) continue;
-    Layout out = layout;
-    for (size_t axis = 0; axis < extents.size(); ++axis)
-      if (extents[axis] == 1) out.axes[axis].clear();
-    return out;
-  }
-  return default_layout(extents, threads);
+  const size_t first = first_that_fits(defined, extents);
+  if (first == defined.size()) return default_layout(extents, threads);
+  Layout out = defined[first].layout;
+  for (size_t axis = 0; axis < extents.size(); ++axis)
+    if (extents[axis] == 1) out.axes[axis].clear();
+  return out;
 }
 
 }  // namespace braze

@@ -81,6 +81,11 @@ Layout product_layout(const std::vector<int64_t>& extents, const std::vector<int
 /// `spread` with numbers of threads that follow from the extents, the last axis first.
 Layout default_layout(const std::vector<int64_t>& extents, int64_t threads);
 
+/// The place of the first layout that fits a tile with these extents, which has its extents but for
+/// axes of one element. `defined.size()` if there is none.
+size_t first_that_fits(const std::vector<NamedLayout>& defined,
+                       const std::vector<int64_t>& extents);
+
 /// The layout of a tile in a plain program: the first of `defined` that has its extents. Where an
 /// extent of the tile is 1, the layout may have any extent, and its digits are dropped. If no
 /// layout fits, it is the default layout.

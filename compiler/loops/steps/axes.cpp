@@ -63,10 +63,11 @@ std::optional<Expr> first_of_row(const LoopTree& tree, const ItemPlace& place, s
   };
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      for (const LoopStep& s : task.body.steps)
-        if (s.kind == LoopStep::Kind::Load && s.source == tensor && s.conditions.empty())
-          note(s.at);
       if (!task.makes_value() && task.target == tensor) note(task.at);
+    });
+  for (const LoopRegion& phase : tree.phases)
+    visit_steps(phase, LoopStep::Kind::Load, [&](const LoopTask&, const LoopStep& s) {
+      if (s.source == tensor && s.conditions.empty()) note(s.at);
     });
   return out;
 }
@@ -109,6 +110,18 @@ LoopTree take(LoopTree tree, const LeadStep& step) {
 
 namespace {
 
+void change_loads(LoopTree& tree, size_t tensor, const std::function<void(LoopStep&)>& change) {
+  const auto change_body = [&](LoopBody& body) {
+    for (LoopStep& s : body.steps)
+      if (s.kind == LoopStep::Kind::Load && s.source == tensor) change(s);
+  };
+  for (LoopRegion& phase : tree.phases)
+    change_tasks(phase, [&](LoopTask& task) {
+      change_body(task.body);
+      if (task.rescale) change_body(*task.rescale);
+    });
+}
+
 // Whether the expression is a sum of multiples of symbols.
 bool is_linear(const Expr& e) {
   const bool sum = e.kind() == Expr::Kind::Sum || e.kind() == Expr::Kind::Product;
@@ -129,16 +142,17 @@ std::optional<std::pair<size_t, size_t>> run_of(const LoopTree& tree, size_t ten
   const Shape& shape = tree.tensors[tensor].type.shape;
   std::vector<const std::vector<Expr>*> accesses, asking;
   const bool fits = tree.tensors[tensor].strides.empty();
-  for (const LoopRegion& phase : tree.phases)
+  for (const LoopRegion& phase : tree.phases) {
     for_each_task(phase, [&](const LoopTask& task, const auto&) {
       if (!task.makes_value() && task.target == tensor) accesses.push_back(&task.at);
-      for (const LoopStep& s : task.body.steps) {
-        if (s.kind != LoopStep::Kind::Load || s.source != tensor) continue;
-        accesses.push_back(&s.at);
-        // A load with `otherwise` and without conditions asks what lies outside.
-        if (s.otherwise && s.conditions.empty()) asking.push_back(&s.at);
-      }
     });
+    visit_steps(phase, LoopStep::Kind::Load, [&](const LoopTask&, const LoopStep& s) {
+      if (s.source != tensor) return;
+      accesses.push_back(&s.at);
+      // A load with `otherwise` and without conditions asks what lies outside.
+      if (s.otherwise && s.conditions.empty()) asking.push_back(&s.at);
+    });
+  }
   if (!fits || accesses.empty()) return std::nullopt;
   // What lies outside is outside of the joined dimension too, if only the first coordinate leaves
   // its dimension.
@@ -189,9 +203,8 @@ LoopTree take(LoopTree tree, const FlattenStep& step) {
     for (LoopRegion& phase : tree.phases)
       change_tasks(phase, [&](LoopTask& task) {
         if (!task.makes_value() && task.target == tensor) join(task.at);
-        for (LoopStep& s : task.body.steps)
-          if (s.kind == LoopStep::Kind::Load && s.source == tensor) join(s.at);
       });
+    change_loads(tree, tensor, [&](LoopStep& load) { join(load.at); });
     std::vector<Expr> dims = shape.dims();
     for (size_t d = last; d > first; --d) {
       dims[d - 1] *= dims[d];
@@ -203,22 +216,6 @@ LoopTree take(LoopTree tree, const FlattenStep& step) {
 }
 
 // --- residues -----------------------------------------------------------------------------------
-
-namespace {
-
-void change_loads(LoopTree& tree, size_t tensor, const std::function<void(LoopStep&)>& change) {
-  const auto change_body = [&](LoopBody& body) {
-    for (LoopStep& s : body.steps)
-      if (s.kind == LoopStep::Kind::Load && s.source == tensor) change(s);
-  };
-  for (LoopRegion& phase : tree.phases)
-    change_tasks(phase, [&](LoopTask& task) {
-      change_body(task.body);
-      if (task.rescale) change_body(*task.rescale);
-    });
-}
-
-}  // namespace
 
 std::optional<Refusal> legal(const LoopTree& tree, const ResiduesStep& step) {
   const auto tensor = find_tensor(tree, step.tensor);
@@ -536,26 +533,53 @@ bool may_be_0(const LoopTree& tree, const LoopStep& load, const LoopAxis& axis) 
          ends_with(load.at, tree.tensors[load.source].type.shape, axis);
 }
 
-// Whether a step is 0 where the loads along the axis are.
-bool vanishes(const LoopTree& tree, const LoopBody& body, uint32_t number, const LoopAxis& axis) {
-  const LoopStep& s = body.steps[number];
-  if (s.kind == LoopStep::Kind::Load) return may_be_0(tree, s, axis);
-  if (s.kind != LoopStep::Kind::Apply) return false;
-  const auto argument = [&](size_t i) { return vanishes(tree, body, s.arguments[i], axis); };
-  const auto is_finite = [&](size_t i) {
-    const LoopStep& constant = body.steps[s.arguments[i]];
-    return constant.kind == LoopStep::Kind::Constant && is_floating(constant.dtype) &&
-           std::isfinite(bits_to_double(constant.dtype, constant.bits));
-  };
-  switch (s.op) {
-    case ElementwiseOp::convert:
-    case ElementwiseOp::neg:
-      return argument(0);
-    case ElementwiseOp::mul:
-      return (argument(0) && (argument(1) || is_finite(1))) || (argument(1) && is_finite(0));
-    default:
-      return false;
+// By step of the body: whether it is 0 where the loads along the axis are.
+std::vector<bool> zeros(const LoopTree& tree, const LoopBody& body, const LoopAxis& axis) {
+  std::vector<bool> out;
+  for (const LoopStep& s : body.steps) {
+    const auto argument = [&](size_t i) { return out[s.arguments[i]]; };
+    const auto is_finite = [&](size_t i) {
+      const LoopStep& constant = body.steps[s.arguments[i]];
+      return constant.kind == LoopStep::Kind::Constant && is_floating(constant.dtype) &&
+             std::isfinite(bits_to_double(constant.dtype, constant.bits));
+    };
+    bool is_zero = false;
+    if (s.kind == LoopStep::Kind::Load)
+      is_zero = may_be_0(tree, s, axis);
+    else if (s.kind == LoopStep::Kind::Apply &&
+             (s.op == ElementwiseOp::convert || s.op == ElementwiseOp::neg))
+      is_zero = argument(0);
+    else if (s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::mul)
+      is_zero = (argument(0) && (argument(1) || is_finite(1))) || (argument(1) && is_finite(0));
+    out.push_back(is_zero);
   }
+  return out;
+}
+
+// Whether an address is computed from what changes along the axis. Beyond the end nobody knows what
+// it is. `stored` is where the body's results go.
+bool computes_addresses(const LoopBody& body, const std::vector<Expr>& stored,
+                        const LoopAxis& axis) {
+  std::vector<bool> changes;  // by step
+  bool out = false;
+  const auto uses = [&](const std::vector<Expr>& at) {
+    bool along = false;
+    for (const Expr& e : at)
+      for (const std::string& symbol : e.symbols()) {
+        const auto step = loaded_step(symbol);
+        out = out || (step && changes[*step]);
+        along = along || symbol == axis.name || (step && changes[*step]);
+      }
+    return along;
+  };
+  for (const LoopStep& s : body.steps) {
+    bool along = uses(s.at);
+    for (const RangeCondition& c : s.conditions) along |= uses({c.value, c.min, c.limit});
+    for (const uint32_t argument : s.arguments) along = along || changes[argument];
+    changes.push_back(along);
+  }
+  uses(stored);
+  return out;
 }
 
 // Why the task does not permit that the axis becomes longer than it is.
@@ -570,9 +594,9 @@ std::optional<Refusal> refuse_longer(const LoopTree& tree, const LoopTask& task,
   if (contains(task.over, number)) {
     const bool sums =
         task.kind == LoopTask::Kind::Dot && !task.rescale && task.combine == Combine::None;
-    if (!sums || !std::ranges::all_of(task.body.results, [&](uint32_t result) {
-          return vanishes(tree, task.body, result, axis);
-        }))
+    const std::vector<bool> is_zero = zeros(tree, task.body, axis);
+    if (!sums ||
+        !std::ranges::all_of(task.body.results, [&](uint32_t result) { return is_zero[result]; }))
       return Refusal{
           &codes::kIsState,
           fmt::format("{} combines more than zeros beyond the end of {}", made, axis.name),
@@ -583,20 +607,26 @@ std::optional<Refusal> refuse_longer(const LoopTree& tree, const LoopTask& task,
     return Refusal{&codes::kSeenApart,
                    fmt::format("{} continues beyond the end of {}", made, axis.name),
                    "name an axis that ends where the tensors end"};
-  for (const LoopStep& s : task.body.steps) {
-    const bool along = std::ranges::any_of(s.at, uses);
-    const bool is_same =
-        s.kind == LoopStep::Kind::Load ? may_be_0(tree, s, axis)
-        : s.kind == LoopStep::Kind::Read
-            ? std::ranges::all_of(s.at,
-                                  [&](const Expr& e) { return !uses(e) || e == axis.index(); })
-            : true;
-    if (along && !is_same)
-      return Refusal{&codes::kSeenApart,
-                     fmt::format("{} reads along {} what does not end where {} ends", made,
-                                 axis.name, axis.name),
-                     "name an axis that ends where the tensors end"};
-  }
+  if (computes_addresses(task.body, task.at, axis) ||
+      (task.rescale && computes_addresses(*task.rescale, {}, axis)))
+    return Refusal{&codes::kSeenApart,
+                   fmt::format("{} computes addresses along {}", made, axis.name),
+                   "name an axis along which no addresses are computed"};
+  for (const LoopBody* body : {&task.body, task.rescale ? &*task.rescale : nullptr})
+    for (const LoopStep& s : body ? body->steps : std::vector<LoopStep>()) {
+      const bool along = std::ranges::any_of(s.at, uses);
+      const bool is_same =
+          s.kind == LoopStep::Kind::Load ? may_be_0(tree, s, axis)
+          : s.kind == LoopStep::Kind::Read
+              ? std::ranges::all_of(s.at,
+                                    [&](const Expr& e) { return !uses(e) || e == axis.index(); })
+              : true;
+      if (along && !is_same)
+        return Refusal{&codes::kSeenApart,
+                       fmt::format("{} reads along {} what does not end where {} ends", made,
+                                   axis.name, axis.name),
+                       "name an axis that ends where the tensors end"};
+    }
   return std::nullopt;
 }
 
@@ -637,10 +667,14 @@ LoopTree take(LoopTree tree, const PadStep& step) {
   const Expr index = axis.index();
   for (LoopRegion& phase : tree.phases)
     change_tasks(phase, [&](LoopTask& task) {
-      for (LoopStep& s : task.body.steps)
-        if (s.kind == LoopStep::Kind::Load &&
-            std::ranges::any_of(s.at, [&](const Expr& e) { return e.uses(axis.name); }))
-          s.otherwise = 0;
+      const auto load_zeros = [&](LoopBody& body) {
+        for (LoopStep& s : body.steps)
+          if (s.kind == LoopStep::Kind::Load &&
+              std::ranges::any_of(s.at, [&](const Expr& e) { return e.uses(axis.name); }))
+            s.otherwise = 0;
+      };
+      load_zeros(task.body);
+      if (task.rescale) load_zeros(*task.rescale);
       change_exprs(task, [&](Expr& e) { e = e.substitute(axis.name, index); });
     });
   return tree;
