@@ -39,7 +39,7 @@ struct Work {
   double read_again = 0;       // bytes that later loops load again and that it does not hold
   double beside_products = 0;  // bytes that follow asynchronous dots and do not move beside them
   double slowly = 0;           // what these bytes cost, in bytes at the rate of memory
-  double bulk_rows = 0;        // rows of bulk copies
+  double bulk_lines = 0;       // lines of bulk copies
   double turns = 1;            // of loops in which an instance waits for what it loads
   bool folds = false, multiplies = false, asynchronous = false;
   bool waits = false;  // whether elements are computed from folds over a tile with these elements
@@ -139,19 +139,35 @@ double bytes_of(const LoopTensor& tensor) {
 }
 
 // The number of blocks: the turns of the loop on grid, times those of a loop on rank.
-double instances_of(const LoopTree& tree, const LoopRegion& phase) {
+double instances_of(const LoopTree& tree, const LoopRegion& phase, const Loop* grid = nullptr) {
   const auto* only = phase.size() == 1 ? std::get_if<Box<Loop>>(&phase[0]) : nullptr;
-  if (!only || ((*only)->on != Machine::Grid && (*only)->on != Machine::Rank)) return 1;
-  double out = (*only)->on == Machine::Grid ? instances_of(tree, (*only)->body) : 1;
-  for (const LoopLevel& level : (*only)->levels)
-    out *= std::ceil(static_cast<double>(planned_extent(tree, level.axis)) /
-                     static_cast<double>(level.turn));
+  if (!only || (*only)->on != (grid ? Machine::Rank : Machine::Grid)) return 1;
+  const Loop& loop = **only;
+  double out = grid ? 1 : instances_of(tree, loop.body, &loop);
+  for (const auto& [axis, turn] : loop.levels) {
+    const double extent = grid ? most(extent_in(tree, {grid}, axis))
+                               : static_cast<double>(planned_extent(tree, axis));
+    out *= std::ceil(extent / static_cast<double>(turn));
+  }
   return out;
 }
 
 // Whether a matrix unit computes the task.
 bool on_matrix_units(const LoopTask& task) {
   return task.kind == LoopTask::Kind::Dot && (task.unit == Unit::Mma || task.unit == Unit::Wgmma);
+}
+
+// How many times as many results the tiles of all blocks have as there are: asynchronous units
+// multiply whole tiles, also beyond the ends of axes.
+double whole_tiles(const LoopTree& tree, const std::vector<const Loop*>& around) {
+  double out = 1;
+  for (const Loop* loop : around)
+    if (loop->on == Machine::Grid && !loop->bounds)
+      for (const auto& [axis, turn] : loop->levels) {
+        const auto extent = static_cast<double>(planned_extent(tree, axis));
+        out *= std::ceil(extent / static_cast<double>(turn)) * static_cast<double>(turn) / extent;
+      }
+  return out;
 }
 
 // How often the factors of a dot on matrix units are computed: once for all columns.
@@ -373,28 +389,41 @@ void add_beside_products(const LoopTree& tree, Work& out) {
   });
 }
 
-// The rows of 128 bytes or less that bulk copies bring on chip.
-double bulk_rows(const LoopTree& tree, const LoopTask& task,
-                 const std::vector<const Loop*>& around) {
-  constexpr double kRowBytes = 128;
+// The lines of memory that bulk copies bring on chip. They go by rows of 128 bytes or less, of
+// which some lie in two lines, unless the rows of the tensor are whole lines.
+double bulk_lines(const LoopTree& tree, const LoopTask& task,
+                  const std::vector<const Loop*>& around) {
+  constexpr double kLine = 128;
   const LoopStep& load = task.body.steps[task.body.results[0]];
   if (load.kind != LoopStep::Kind::Load || load.at.empty()) return 0;
+  const auto size = static_cast<int64_t>(size_of(load.dtype));
   std::set<size_t> axes;
-  double row = static_cast<double>(size_of(load.dtype));
+  auto row = static_cast<double>(size);
   for (const Expr& e : load.at)
     for (const std::string& symbol : e.symbols())
       if (const auto axis = find_axis(tree, symbol)) axes.insert(*axis);
   double elements = times(tree, around, axes);
-  // Groups that do not differ in what they read share a copy.
-  for (const Loop* loop : around)
+  // Groups, and blocks of a cluster with tiles of their own, share a copy if they do not differ in
+  // what they read.
+  const Loop* block = around.front();
+  for (const Loop* loop : around) {
     for (const auto& [axis, turn] : loop->levels)
-      if (loop->on == Machine::Group && !axes.contains(axis))
-        elements /= most(extent_in(tree, {around.front()}, axis)) / static_cast<double>(turn);
+      if ((loop->on == Machine::Group || (loop->on == Machine::Rank && turn > 1)) &&
+          !axes.contains(axis))
+        elements /= most(extent_in(tree, {block}, axis)) / static_cast<double>(turn);
+    if (loop->on == Machine::Rank) block = loop;
+  }
   for (const size_t axis : axes)
     if (const auto slope = load.at.back().coefficient_of(tree.axes[axis].name);
         slope && slope->is_constant(1))
       row *= most(extent_in(tree, around, axis));
-  return elements * static_cast<double>(size_of(load.dtype)) / std::min(row, kRowBytes);
+  row = std::min(row, kLine);
+  const Shape& shape = tree.tensors[load.source].type.shape;
+  auto start = static_cast<int64_t>(kLine);  // what divides the place where a row begins
+  while (shape.rank() > 1 && start > 1 && !(shape[shape.rank() - 1] * size).is_multiple_of(start))
+    start /= 2;
+  const double lines = 1 + std::max(row - static_cast<double>(start), 0.0) / kLine;
+  return elements * static_cast<double>(size) / row * lines;
 }
 
 // The bytes of the lines of the nearest cache that a warp's load touches, for each of its elements:
@@ -589,7 +618,7 @@ Work work_of(const LoopTree& tree, const Target& target) {
                      all_axes(tree, task).size() > tree.values[s.source].axes.size();
       if (task.kind == LoopTask::Kind::Fold) folded.insert(task.target);
       if (tree.roles && task.kind == LoopTask::Kind::Stage)
-        out.bulk_rows += bulk_rows(tree, task, around);
+        out.bulk_lines += bulk_lines(tree, task, around);
       const double indices = times(tree, around, all_axes(tree, task));
       // A product that is summed before it is rounded is added by the multiplication.
       if (task.kind == LoopTask::Kind::Fold && !task.unrounded) out.operations += indices;
@@ -621,7 +650,8 @@ Work work_of(const LoopTree& tree, const Target& target) {
       double sums = 1;
       for (const size_t axis : tree.values[task.target].axes)
         sums *= most(extent_in(tree, around, axis));
-      const double products = 2 * indices * (half ? kHalfRate : 1);
+      const double products = 2 * indices * (half ? kHalfRate : 1) *
+                              (task.unit == Unit::Wgmma ? whole_tiles(tree, around) : 1);
       (matrix ? out.matrix_products : out.products) += products;
       if (warps)
         out.small_tiles += products / tf32_tile_speed(static_cast<int64_t>(sums)) - products;
@@ -682,9 +712,9 @@ constexpr Reached kGpu{.memory = 0.76,
 constexpr double kAsynchronousDots = 0.8, kWarpDots = 0.25, kWarpHalfDots = 0.62;
 // Where there are asynchronous instructions, those of warps reach this share of the rate.
 constexpr double kBesideAsynchronous = 0.62;
-// A multiprocessor needs so long for each row of a bulk copy: convolutions with rows of 32 to 128
-// bytes took up to 2 ns, all in all, on an H200.
-constexpr double kBulkRowSeconds = 1.5e-9;
+// A multiprocessor needs so long for each line of a bulk copy: convolutions with rows of 32 to 128
+// bytes took up to 2 ns, all in all, on an H200, and products with rows inside of lines 2.9.
+constexpr double kBulkLineSeconds = 1.5e-9;
 // What is loaded often comes faster than from the shared cache, by this factor, because a part of
 // it is in a closer one.
 constexpr double kCloser = 2.25;
@@ -753,7 +783,7 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
   const auto beside_each_other = [](double a, double b, double not_overlapped) {
     return std::max(a, b) + not_overlapped * std::min(a, b);
   };
-  const double copying = work.bulk_rows * kBulkRowSeconds / std::max(target.cores, 1);
+  const double copying = work.bulk_lines * kBulkLineSeconds / std::max(target.cores, 1);
   const double computing =
       beside_each_other(operations, std::max(products, copying),
                         work.asynchronous ? reached.not_overlapped_beside_dots : 1);

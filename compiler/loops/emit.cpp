@@ -219,11 +219,13 @@ void TreeEmitter::roles() {
   if (group_) {
     const LoopLevel level = group_->levels[0];
     int64_t outer = extent_of(level.axis, axes_);
-    for (const LoopLevel& of_grid : grid_->levels)
-      if (of_grid.axis == level.axis) outer = of_grid.turn;
+    for (const Loop* around : {static_cast<const Loop*>(grid_), ranks_})
+      for (const LoopLevel& of_block : around ? around->levels : std::vector<LoopLevel>())
+        if (of_block.axis == level.axis) outer = of_block.turn;
     if (outer < level.turn)
       refuse(group_->location,
-             "the turns of the loop on group must be parts of the turns of the loop on grid");
+             "the turns of the loop on group must be parts of the turns of the loops on grid and "
+             "rank");
     groups = outer / level.turn;
   }
   if (takes_turns(grid_->body)) {

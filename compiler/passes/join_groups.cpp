@@ -1,11 +1,7 @@
 #include "compiler/passes/join_groups.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
-#include <functional>
-#include <map>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -279,31 +275,6 @@ class GroupedProduct {
   bool by_results_ = false;        // whether channels are results of both factors
   size_t summed_ = 0;              // the factor in which groups lie side by side and are summed
 };
-
-// A graph of the product alone, with the movements that make its factors.
-Graph alone(const Rewriting& step) {
-  Graph out("product");
-  std::map<NodeId, NodeId> made;
-  const std::function<NodeId(NodeId)> copy = [&](NodeId id) {
-    const auto known = made.find(id);
-    if (known != made.end()) return known->second;
-    const Node node = step.result[id];
-    NodeId copied;
-    if (is_movement(node) || node.as<ConstantOp>()) {
-      std::vector<NodeId> operands;
-      for (const NodeId operand : node.operands) operands.push_back(copy(operand));
-      copied = build::rebuild(out, node, std::move(operands));
-    } else {
-      copied = build::input(out, fmt::format("x{}", made.size()), node.type);
-    }
-    made.emplace(id, copied);
-    return copied;
-  };
-  std::vector<NodeId> factors;
-  for (const NodeId operand : step.operands) factors.push_back(copy(operand));
-  out.set_outputs({{build::rebuild(out, step.node, std::move(factors)), "product", {}}});
-  return out;
-}
 
 bool may_be_joined(const Graph& graph, const Node& node, const DotOp& dot) {
   const TensorType& left = graph[node.operands[0]].type;

@@ -9,7 +9,6 @@ namespace braze {
 /// so that its rows begin at lines of memory. A product of 4304 x 5880 x 9832, whose rows do not,
 /// ran at 0.66 of the rate of cuBLAS on an H200.
 inline constexpr double kLeastUsesOfLines = 2048;
-inline constexpr int64_t kRowLineBytes = 128;
 
 /// The graph in which rows of factors of large 16-bit products are multiples of 16 bytes, so that
 /// asynchronous copies can read them: if a factor consists of windows, its rows get zeros at their

@@ -1,11 +1,18 @@
 #include "compiler/passes/product_prices.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <functional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "compiler/fusion/partition.h"
 #include "compiler/loops/tile_loops.h"
 #include "compiler/passes/pack_factors.h"
+#include "ir/graph/build.h"
+#include "ir/graph/reordered.h"
 #include "ir/graph/text.h"
 
 namespace braze {
@@ -55,6 +62,30 @@ ProductKernels kernels_of(const Graph& product, const Target& target, Precision 
 }
 
 }  // namespace
+
+Graph alone(const Rewriting& step) {
+  Graph out("product");
+  std::map<NodeId, NodeId> made;
+  const std::function<NodeId(NodeId)> copy = [&](NodeId id) {
+    const auto known = made.find(id);
+    if (known != made.end()) return known->second;
+    const Node node = step.result[id];
+    NodeId copied;
+    if (is_movement(node) || node.as<ConstantOp>()) {
+      std::vector<NodeId> operands;
+      for (const NodeId operand : node.operands) operands.push_back(copy(operand));
+      copied = build::rebuild(out, node, std::move(operands));
+    } else {
+      copied = build::input(out, fmt::format("x{}", made.size()), node.type);
+    }
+    made.emplace(id, copied);
+    return copied;
+  };
+  std::vector<NodeId> factors;
+  for (const NodeId operand : step.operands) factors.push_back(copy(operand));
+  out.set_outputs({{build::rebuild(out, step.node, std::move(factors)), "product", {}}});
+  return out;
+}
 
 ProductKernels ProductPrices::of(const Graph& product) {
   const auto [place, added] = known_.try_emplace(to_text(product));

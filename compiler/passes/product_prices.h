@@ -7,6 +7,7 @@
 
 #include "ir/graph/graph.h"
 #include "ir/graph/reference.h"
+#include "ir/graph/rewrite.h"
 #include "ir/target/target.h"
 
 namespace braze {
@@ -18,6 +19,9 @@ struct ProductKernels {
   bool by_copies = false;     ///< whether matrix units get both factors of the product by copies
   bool asynchronous = false;  ///< whether these are the asynchronous ones
 };
+
+/// A graph of the product that a pass rewrites alone, with the movements that make its factors.
+Graph alone(const Rewriting& step);
 
 /// Estimates for one GPU. Equal graphs are estimated once, because layers repeat.
 class ProductPrices {

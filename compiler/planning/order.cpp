@@ -494,24 +494,29 @@ class Order {
     };
     // Kernels that need only what comes before a place, and then the collectives of what is made.
     const auto update = [&](size_t place) {
-      for (const bool exchanges : {false, true}) {
-        const size_t end = exchanges ? next : place;
+      for (const bool gathers : {false, true}) {
+        const size_t end = gathers ? next : place;
         put_alike([&](size_t k) {
-          return (collective(k) != nullptr) == exchanges &&
+          return (collective(k) != nullptr) == gathers &&
                  std::ranges::all_of(needs_[k],
                                      [&](size_t needed) { return place_[needed] < end; });
         });
       }
     };
     for (const std::vector<size_t>& members : first) put(members);
+    const auto is_exchange = [&](const std::vector<size_t>& members) {
+      return collective(members.front()) && has_kept_user(members);
+    };
+    auto exchanges = std::ranges::count_if(others, is_exchange);
     double left = 0;  // seconds until the last exchange is over
     for (const std::vector<size_t>& members : others) {
       put(members);
-      if (collective(members.front()) && has_kept_user(members)) {
+      if (is_exchange(members)) {
         update(place_[members.front()]);
         left = target_.link_seconds;
         for (const size_t k : members) left += kSlowestExchange * transfer_seconds(k);
-      } else if (!collective(members.front()) && left > 0) {
+        --exchanges;
+      } else if (exchanges == 0 && !collective(members.front()) && left > 0) {
         for (const size_t k : members) left -= least_seconds_of(k);
         if (left <= 0) update(next);
       }

@@ -24,5 +24,8 @@ inline constexpr int64_t kFewCascadeRows = 4;
 
 /// The rows of a tensor that asynchronous copies read must be a multiple of this number of bytes.
 inline constexpr int64_t kCopiedRowBytes = 16;
+/// Bulk copies of rows that begin inside of lines of memory of so many bytes take about twice as
+/// long.
+inline constexpr int64_t kRowLineBytes = 128;
 
 }  // namespace braze
