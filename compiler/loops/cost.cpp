@@ -393,7 +393,7 @@ void add_beside_products(const LoopTree& tree, Work& out) {
 // which some lie in two lines, unless the rows of the tensor are whole lines.
 double bulk_lines(const LoopTree& tree, const LoopTask& task,
                   const std::vector<const Loop*>& around) {
-  constexpr double kLine = 128;
+  constexpr double kLine = 128, kSector = 32;
   const LoopStep& load = task.body.steps[task.body.results[0]];
   if (load.kind != LoopStep::Kind::Load || load.at.empty()) return 0;
   const auto size = static_cast<int64_t>(size_of(load.dtype));
@@ -419,11 +419,14 @@ double bulk_lines(const LoopTree& tree, const LoopTask& task,
       row *= most(extent_in(tree, around, axis));
   row = std::min(row, kLine);
   const Shape& shape = tree.tensors[load.source].type.shape;
-  auto start = static_cast<int64_t>(kLine);  // what divides the place where a row begins
-  while (shape.rank() > 1 && start > 1 && !(shape[shape.rank() - 1] * size).is_multiple_of(start))
-    start /= 2;
-  const double lines = 1 + std::max(row - static_cast<double>(start), 0.0) / kLine;
-  return elements * static_cast<double>(size) / row * lines;
+  auto divisor = static_cast<int64_t>(kLine);  // of the place where a row begins
+  while (shape.rank() > 1 && divisor > 1 &&
+         !(shape[shape.rank() - 1] * size).is_multiple_of(divisor))
+    divisor /= 2;
+  const auto start = static_cast<double>(divisor);
+  const double lines = 1 + std::max(row - start, 0.0) / kLine;
+  const double sectors = start < kSector ? 1 + kSector / std::max(row, kSector) : 1;
+  return elements * static_cast<double>(size) / row * lines * sectors;
 }
 
 // The bytes of the lines of the nearest cache that a warp's load touches, for each of its elements:

@@ -44,8 +44,10 @@ constexpr int64_t kAccessBytes = 16;  // bytes that a thread accesses at once
 // If more operations than this follow each sum, the code is not unrolled for all sums of a thread:
 // it would exceed the cache of instructions and take long to compile.
 constexpr double kMostUnrolled = 12;
-// Pairs of blocks must be estimated to take less than this share of the time of single ones.
-constexpr double kClearly = 0.95;
+// Pairs of blocks must be estimated to take less than this share of the time of single ones,
+// besides what it takes them to begin together. With many rows beyond the end they were slower than
+// estimated.
+constexpr double kClearly = 0.95, kPairSeconds = 1e-6, kMostRows = 1.25;
 
 struct Products {
   std::vector<size_t> nest;    // axes of the parallel loops, the outermost first
@@ -690,6 +692,8 @@ bool may_be_pairs(const LoopTree& tree, const Products& products, const Tiling& 
   if (target.cluster_blocks < 2 || tiling.ranks > 1 || tiling.rows != kRows || !rows ||
       *rows <= kRows || products.dots.size() > 1)
     return false;
+  const int64_t tiles = ceil_divide(*rows, kRows);
+  if (static_cast<double>(tiles + tiles % 2) > kMostRows * static_cast<double>(tiles)) return false;
   const LoopTask& dot = *products.dots.front();
   const auto load_of = [&](bool of_rows) -> const LoopStep& {
     return dot.body.steps[dot.body.results[of_rows == products.swap ? 1 : 0]];
@@ -788,7 +792,8 @@ std::optional<Refusal> tile_products(Scheduled& out, const Target& target) {
   Tiling paired = tiling;
   paired.blocks = 2;
   if (!take_products(pairs, form.products, factors, paired, target) &&
-      cost_of(pairs.tree, target).seconds < kClearly * cost_of(out.tree, target).seconds)
+      cost_of(pairs.tree, target).seconds + kPairSeconds <
+          kClearly * cost_of(out.tree, target).seconds)
     out = std::move(pairs);
   return std::nullopt;
 }
