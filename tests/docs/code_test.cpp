@@ -135,6 +135,32 @@ TEST_F(PageCode, FullyShardedDataParallel) {
   expect_two_steps(train_step, parts);
 }
 
+TEST_F(PageCode, DividedState) {
+  Parameters parameters = start_;
+  const Mesh mesh({{"data", 4}});
+  const Array images = images_, labels = labels_;
+  auto train_step = [](Weights w, Weights moments, Tensor x, Tensor y) {
+    auto [loss, gradient] = value_and_grad(loss_of)(w, x, y);
+    auto [updated, next] = optim::adamw(w, gradient, moments);
+    return std::tuple{updated, next, loss};
+  };
+  Array loss;
+  parameters = parameters.map([&](const Array& x) { return x.to(mesh, replicated); });
+  // [divided-state]
+  Parameters divided = optim::adamw_state(parameters).map([&](const Array& x) {
+    return x.to(mesh, x.shape().size() > 1 ? sharded("data") : replicated);  // matrices only
+  });
+  auto step = distribute(
+      train_step, mesh,
+      {.in = {replicated, std::nullopt, sharded("data"), sharded("data")}, .donate = {0, 1}});
+  std::tie(parameters, divided, loss) = step(parameters, divided, images, labels);
+  // [end]
+  std::tie(parameters, divided, loss) = step(parameters, divided, images, labels);
+  EXPECT_EQ(divided["m.0.weight"].shards()[0].shape()[0], kPixels / 4);
+  EXPECT_EQ(parameters["0.weight"].shards()[0].shape()[0], kPixels);
+  expect_two_steps(train_step, parameters);
+}
+
 TEST_F(PageCode, TensorParallel) {
   const Parameters parameters = start_;
   const Array images = images_;

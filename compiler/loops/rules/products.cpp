@@ -682,10 +682,10 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
 }
 
 // Whether it may pay that two blocks of a cluster have neighbouring tiles along the rows, so that
-// each of them copies half of the columns' factor for both. Where the rows of this factor begin
-// inside of lines of memory, copies of them take about twice as long: then products of 464 x 14416
-// x 8168 took 190 us in pairs instead of 274 on an H200. Where they are whole lines, pairs were 3 %
-// slower in nine of ten sizes.
+// each of them copies half of the columns' factor for both. Where the rows of factors begin inside
+// of lines of memory, copies of them take about twice as long: then products of 464 x 14416 x 8168
+// took 190 us in pairs instead of 274 on an H200. Where they are whole lines, pairs were 3 % slower
+// in nine of ten sizes, and where those of one factor are, up to 1.3 times as slow as other forms.
 bool may_be_pairs(const LoopTree& tree, const Products& products, const Tiling& tiling,
                   const Target& target) {
   const auto rows = tree.axes[products.rows].extent.as_constant();
@@ -698,10 +698,12 @@ bool may_be_pairs(const LoopTree& tree, const Products& products, const Tiling& 
   const auto load_of = [&](bool of_rows) -> const LoopStep& {
     return dot.body.steps[dot.body.results[of_rows == products.swap ? 1 : 0]];
   };
-  const LoopTensor& shared = tree.tensors[load_of(false).source];
-  const Expr row = shared.type.shape[shared.type.shape.rank() - 1] *
-                   static_cast<int64_t>(size_of(shared.type.dtype));
-  return !row.is_multiple_of(kRowLineBytes) &&
+  const auto has_lines = [&](const LoopStep& load) {
+    const Shape& shape = tree.tensors[load.source].type.shape;
+    return (shape[shape.rank() - 1] * static_cast<int64_t>(size_of(load.dtype)))
+        .is_multiple_of(kRowLineBytes);
+  };
+  return !has_lines(load_of(false)) && !has_lines(load_of(true)) &&
          std::ranges::any_of(load_of(true).at, [&](const Expr& e) {
            return lies_along(e, tree.axes[products.rows]);
          });
