@@ -389,8 +389,9 @@ void add_beside_products(const LoopTree& tree, Work& out) {
   });
 }
 
-// The lines of memory that bulk copies bring on chip. They go by rows of 128 bytes or less, of
-// which some lie in two lines, unless the rows of the tensor are whole lines.
+// The lines of memory that bulk copies bring on chip. They go by rows of 128 bytes or less. If the
+// rows of the tensor are no whole lines, some of these lie in two, and if they are no whole
+// sectors, they take a part of one sector more.
 double bulk_lines(const LoopTree& tree, const LoopTask& task,
                   const std::vector<const Loop*>& around) {
   constexpr double kLine = 128, kSector = 32;

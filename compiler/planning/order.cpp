@@ -459,9 +459,9 @@ class Order {
   }
 
   // Puts these kernels, and the collectives of what they make, between the other kernels. At the
-  // end, the last collectives would have nothing beside them. A kernel comes where the exchange
-  // that it needs should be over: directly after the next exchange for such kernels, which had all
-  // the kernels between the two for it, or earlier, after kernels that take long enough.
+  // end, the last collectives would have nothing beside them. A kernel comes directly after the
+  // exchange for such kernels that follows those that it needs: these had all the kernels between
+  // the two to be over. Behind the last exchange it comes after kernels that take long enough.
   void update_kept(const std::vector<size_t>& order) {
     std::vector<size_t> waiting;
     for (const size_t k : order)

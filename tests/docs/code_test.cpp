@@ -112,14 +112,20 @@ Tensor sharded_loss(Weights parts, Tensor x, Tensor y) {
 }
 // [end]
 
-TEST_F(PageCode, FullyShardedDataParallel) {
-  const Parameters parameters = start_;
-  const auto& loader = loader_;
-  auto train_step = [](Weights w, Weights moments, Tensor x, Tensor y) {
-    auto [loss, gradient] = value_and_grad(sharded_loss)(w, x, y);
+/// A step of AdamW, as for one device.
+template <class Loss>
+auto adamw_step(Loss loss_of_step) {
+  return [loss_of_step](Weights w, Weights moments, Tensor x, Tensor y) {
+    auto [loss, gradient] = value_and_grad(loss_of_step)(w, x, y);
     auto [updated, next] = optim::adamw(w, gradient, moments);
     return std::tuple{updated, next, loss};
   };
+}
+
+TEST_F(PageCode, FullyShardedDataParallel) {
+  const Parameters parameters = start_;
+  const auto& loader = loader_;
+  const auto train_step = adamw_step(sharded_loss);
   // [fsdp]
   Mesh mesh({{"data", 4}});
   Parameters parts = parameters.map([&](const Array& p) { return p.to(mesh, sharded("data")); });
@@ -139,11 +145,7 @@ TEST_F(PageCode, DividedState) {
   Parameters parameters = start_;
   const Mesh mesh({{"data", 4}});
   const Array images = images_, labels = labels_;
-  auto train_step = [](Weights w, Weights moments, Tensor x, Tensor y) {
-    auto [loss, gradient] = value_and_grad(loss_of)(w, x, y);
-    auto [updated, next] = optim::adamw(w, gradient, moments);
-    return std::tuple{updated, next, loss};
-  };
+  const auto train_step = adamw_step(loss_of);
   Array loss;
   parameters = parameters.map([&](const Array& x) { return x.to(mesh, replicated); });
   // [divided-state]

@@ -211,14 +211,20 @@ graph @big(%x: f32[4] varying [data]) {
   EXPECT_THAT(results[1][1].to_vector<float>(), ElementsAre(2, 4, 6, 8));
 }
 
+/// Ones for each device of the mesh.
+std::vector<std::vector<Array>> ones_on(const Mesh& mesh) {
+  std::vector<std::vector<Array>> out;
+  for (const Device& device : mesh.devices())
+    out.push_back({Array::from(std::vector<float>(1024, 1.0f), {1024}, device)});
+  return out;
+}
+
 // It is found before anything is submitted.
 TEST(MeshCalls, WhatWasDonatedIsRefused) {
   const Mesh mesh = cpu_mesh({{"data", 2}});
   const MeshExecutable run = MeshExecutable::load(
       std::make_shared<const Program>(compile(sum_graph(), mesh.devices()[0].target())), mesh);
-  std::vector<std::vector<Array>> arguments;
-  for (const Device& device : mesh.devices())
-    arguments.push_back({Array::from(std::vector<float>(1024, 1.0f), {1024}, device)});
+  const auto arguments = ones_on(mesh);
   const auto taken = run.run(arguments);
   EXPECT_THAT(error_of([&] { run.run(arguments); }), HasSubstr("was donated to a call of @total"));
   EXPECT_EQ(taken[0][0].to_vector<float>()[0], -2);
@@ -232,9 +238,7 @@ TEST(MeshCallsDeathTest, ADeviceWithoutAThreadIsRefused) {
     const Mesh mesh = cpu_mesh({{"data", 2}});
     const MeshExecutable run = MeshExecutable::load(
         std::make_shared<const Program>(compile(sum_graph(), mesh.devices()[0].target())), mesh);
-    std::vector<std::vector<Array>> arguments;
-    for (const Device& device : mesh.devices())
-      arguments.push_back({Array::from(std::vector<float>(1024, 1.0f), {1024}, device)});
+    const auto arguments = ones_on(mesh);
     {
       const test::NoThreads none;
       fmt::print(stderr, "{}\n", error_of([&] { run.run(arguments); }));

@@ -340,9 +340,8 @@ std::variant<Factors, Refusal> find_factors(const LoopTree& tree, const Products
 // The shape of the tiles.
 struct Tiling {
   int64_t rows = kRows, columns = 128, slots = 0;
-  int64_t ranks = 1;  // blocks of a cluster that share the depth of a tile
-  int64_t blocks =
-      1;  // blocks of a cluster with neighbouring tiles, which share the columns' factor
+  int64_t ranks = 1;         // blocks of a cluster that share the depth of a tile
+  int64_t blocks = 1;        // blocks of a cluster with neighbouring tiles, which share one factor
   int64_t rows_at_once = 0;  // rows of a slab that what follows takes at once; 0: all, in registers
   int64_t band = 0;          // rows of tiles that are walked together
 };
