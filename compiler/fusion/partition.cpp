@@ -693,6 +693,13 @@ class Search {
     std::set<size_t> kernels;
     bool reduces = false;
   };
+  // The kernel that computes a dot. The dot need not be its root: another form of the result, such
+  // as a reshape, may be what is in memory.
+  size_t kernel_with(NodeId dot) const {
+    if (const size_t k = kernels_.kernel_of(dot); k != KernelGraph::kNone) return k;
+    const std::vector<size_t> homes = kernels_.homes(dot);
+    return homes.size() == 1 ? homes[0] : KernelGraph::kNone;
+  }
   FactorSource source_of(NodeId factor) const {
     const auto is_dot = [&](NodeId node) {
       const LoopForm* form = forms_.find(node);
@@ -719,7 +726,7 @@ class Search {
       if (!is_dot(node) && std::ranges::none_of(graph_[node].operands, from_dot)) continue;
       made.insert(node);
       out.reduces = out.reduces || reduces(node);
-      const size_t k = kernels_.kernel_of(node);
+      const size_t k = is_dot(node) ? kernel_with(node) : kernels_.kernel_of(node);
       if (k == KernelGraph::kNone) continue;
       out.kernels.insert(k);
       for (const NodeId reader : kernels_.readers(node))
@@ -736,7 +743,7 @@ class Search {
     std::vector<FactorSource> sources;
     for (const NodeId factor : graph_[dot].operands) sources.push_back(source_of(factor));
     const bool reduces = std::ranges::any_of(sources, &FactorSource::reduces);
-    std::set<size_t> out = {kernels_.kernel_of(dot)};
+    std::set<size_t> out = {kernel_with(dot)};
     for (const FactorSource& source : sources)
       if (!reduces || source.reduces) out.insert(source.kernels.begin(), source.kernels.end());
     if (out.size() == 1 || out.size() > kMostOfCascade) return {};
@@ -749,7 +756,7 @@ class Search {
     for (size_t i = 0; i < graph_.size(); ++i) {
       const NodeId node(i);
       const LoopForm* form = live_[i] ? forms_.find(node) : nullptr;
-      if (!form || !form->is_dot || kernels_.kernel_of(node) == KernelGraph::kNone) continue;
+      if (!form || !form->is_dot || kernel_with(node) == KernelGraph::kNone) continue;
       const std::vector<size_t> cascade = cascade_of(node);
       if (cascade.size() < 2) continue;
       Merge merge = try_merge(cascade);

@@ -60,15 +60,14 @@ class Counter {
 }  // namespace
 
 bool may_be_cheaper_again(const LoopForms& forms, NodeId dot, const Target& target) {
-  // The dot must be this much larger than each factor, because its factors are read again.
-  const double least = target.kind == TargetKind::Cpu ? 2 : 1;
   const Graph& graph = forms.graph();
+  const bool by_units = target.kind == TargetKind::Gpu && target.matrix_speed > 0 &&
+                        is_half(graph[graph[dot].operands[0]].type.dtype);
+  // The dot must be this much larger than each factor, because its factors are read again.
+  const double least = by_units ? 1 : 2;
   const auto elements = [&](NodeId node) {
     return static_cast<double>(graph[node].type.shape.numel().range().max);
   };
-  const bool by_units = target.kind == TargetKind::Gpu && target.matrix_speed > 0 &&
-                        is_half(graph[graph[dot].operands[0]].type.dtype);
-  if (!by_units && target.kind != TargetKind::Cpu) return false;
   if (!is_floating(graph[dot].type.dtype)) return false;
   for (NodeId factor : graph[dot].operands)
     if (elements(dot) < least * elements(factor)) return false;

@@ -41,6 +41,7 @@ struct Work {
   double slowly = 0;           // what these bytes cost, in bytes at the rate of memory
   double bulk_lines = 0;       // lines of bulk copies
   double turns = 1;            // of loops in which an instance waits for what it loads
+  double tile_warps = 0;       // of a block whose threads multiply tiles on chip
   bool folds = false, multiplies = false, asynchronous = false;
   bool waits = false;  // whether elements are computed from folds over a tile with these elements
 };
@@ -157,20 +158,41 @@ bool on_matrix_units(const LoopTask& task) {
   return task.kind == LoopTask::Kind::Dot && (task.unit == Unit::Mma || task.unit == Unit::Wgmma);
 }
 
-// How many times as many results the tiles of all blocks have as there are: asynchronous units
-// multiply whole tiles, also beyond the ends of axes.
+// How many times as many results the tiles of all blocks have as turns of mean length: asynchronous
+// units multiply whole tiles, also beyond the ends of axes. An axis that is shorter than a tile
+// counts as a whole tile everywhere (`times`).
 double whole_tiles(const LoopTree& tree, const std::vector<const Loop*>& around) {
   double out = 1;
   for (const Loop* loop : around)
     if (loop->on == Machine::Grid && !loop->bounds)
       for (const auto& [axis, turn] : loop->levels) {
-        const auto extent = static_cast<double>(planned_extent(tree, axis));
-        out *= std::ceil(extent / static_cast<double>(turn)) * static_cast<double>(turn) / extent;
+        const double turns =
+            static_cast<double>(planned_extent(tree, axis)) / static_cast<double>(turn);
+        out *= std::ceil(turns) / std::max(turns, 1.0);
       }
   return out;
 }
 
-// How often the factors of a dot on matrix units are computed: once for all columns.
+// Whether threads multiply a tile of which they sum many indices, from buffers on chip.
+bool multiplies_tile(const LoopTree& tree, const LoopTask& task,
+                     const std::vector<const Loop*>& around) {
+  constexpr double kMany = 8;
+  return task.kind == LoopTask::Kind::Dot && task.unit == Unit::Fma &&
+         std::ranges::any_of(
+             task.over, [&](size_t axis) { return most(extent_in(tree, around, axis)) > kMany; });
+}
+
+// The warps among which a value is spread.
+double warps_of(const LoopValue& value) {
+  double out = 1;
+  if (value.layout)
+    for (const std::vector<Digit>& axis : value.layout->layout.axes)
+      for (const Digit& digit : axis)
+        if (digit.resource == Resource::Warp) out *= static_cast<double>(digit.extent);
+  return out;
+}
+
+// How often the factors of a dot are computed: once for all columns.
 double factor_elements(const LoopTree& tree, const LoopTask& dot,
                        const std::vector<const Loop*>& around) {
   double out = 0;
@@ -314,10 +336,11 @@ double body_operations(const LoopTree& tree, const Target& target) {
             std::min(most(extent_in(tree, around, lane)), most(tree.axes[lane].extent));
         idle = std::ceil(used / lanes) * lanes / used;
       }
-      const bool matrix = gpu && on_matrix_units(task);
-      const double factors = matrix ? factor_elements(tree, task, around) : 0;
+      // The factors of a dot of tiles are made once, before they are multiplied.
+      const bool tiles = gpu && (on_matrix_units(task) || multiplies_tile(tree, task, around));
+      const double factors = tiles ? factor_elements(tree, task, around) : 0;
       const auto evaluations = [&](const std::set<size_t>& along) {
-        if (matrix) return factors;
+        if (tiles) return factors;
         const double changes = times(tree, around, along);
         if (!gpu) return changes * (along_lanes(along) ? idle : lanes * kScalar);
         std::set<size_t> repeated = tile;
@@ -341,7 +364,7 @@ double body_operations(const LoopTree& tree, const Target& target) {
         if (s.kind != LoopStep::Kind::Apply || (gpu && is_decided(task.body, s, around))) continue;
         out += (gpu ? gpu_cost(task.body, s) : cpu_cost(s)) * evaluations(axes[i]);
       }
-      if (!gpu || matrix) return;
+      if (!gpu || tiles) return;
       for (const auto& [index, cost] : index_costs(task.body)) {
         if (!counted.insert(index).second) continue;
         std::set<size_t> along;
@@ -540,8 +563,10 @@ class Traffic {
       if (const Loop* loop = around[i]; !loop->parallel && !is_one_turn(*loop)) {
         walk = loop;
         seeks |= loop->seek;
-        // With a ring, several turns wait for their data at the same time.
+        // With a ring, several turns wait for their data at the same time, and so do turns that are
+        // written one after the other.
         if (loop->ring > 2) turns /= static_cast<double>(loop->ring - 1);
+        if (loop->unroll > 1) turns /= static_cast<double>(loop->unroll);
         for (const auto& [axis, turn] : loop->levels)
           turns *= std::max(
               mean_length(tree_, {around.begin(), around.begin() + static_cast<std::ptrdiff_t>(i)},
@@ -649,6 +674,8 @@ Work work_of(const LoopTree& tree, const Target& target) {
         out.products += 2 * indices;
         return;
       }
+      if (task.unit == Unit::Fma && multiplies_tile(tree, task, around))
+        out.tile_warps = std::max(out.tile_warps, warps_of(tree.values[task.target]));
       const bool half = matrix ? task.tf32 || computes
                                : target.kind == TargetKind::Cpu && loaded_factors(task) > 1;
       double sums = 1;
@@ -762,6 +789,11 @@ double warp_matrix_speed(const Target& target) {
   return target.matrix_speed * (target.asynchronous_dots ? kBesideAsynchronous : 1);
 }
 
+double share_of_warps(double warps) {
+  constexpr double kUnits = 4, kHiddenWarps = 1.5;
+  return std::min(warps / kUnits, 1.0) * warps / (warps + kHiddenWarps);
+}
+
 Cost cost_of(const LoopTree& tree, const Target& target) {
   const Work work = work_of(tree, target);
   const bool gpu = target.kind == TargetKind::Gpu;
@@ -778,6 +810,11 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
   if (gpu && work.multiplies && !work.asynchronous) moving /= kWarpDotsMoving;
   const double operations = work.operations / elementwise_rate(target);
   double products = work.products / (target.flops_per_second * reached.contractions);
+  if (work.tile_warps > 0) {
+    constexpr double kManyWarps = 8;
+    const double warps = work.tile_warps * std::max(work.instances / target.cores, 1.0);
+    products *= share_of_warps(kManyWarps) / share_of_warps(std::min(warps, kManyWarps));
+  }
   if (work.multiplies)
     products +=
         (work.matrix_products + work.small_tiles) /

@@ -182,8 +182,16 @@ bool TreeEmitter::fills_buffers(const Loop& loop) const {
 }
 
 ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile) {
-  if (const auto part = part_of_steps(from, s, tile)) return *part;
-  const std::vector<Expr> at = place_in_buffer(from, substituted(s.at, tile));
+  const auto place = [&](const TaskTile& along) {
+    return place_in_buffer(from, substituted(s.at, along));
+  };
+  const LoopValue& value_read = tree_.values[s.source];
+  if (!from.item && !value_read.axes.empty()) {
+    const size_t last = value_read.axes.back();
+    if (s.at.back() == tree_.axes[last].index())
+      if (const auto part = part_of_steps(from, last, place, tile)) return *part;
+  }
+  const std::vector<Expr> at = place(tile);
   MemoryId memory = from.memory;
   if (from.item) {
     std::vector<int64_t> extents;

@@ -35,7 +35,8 @@ class TreeEmitter {
   TileProgram emit();
 
  private:
-  static constexpr size_t kNone = SIZE_MAX;  // a dimension of extent 1
+  static constexpr size_t kNone = SIZE_MAX;    // a dimension of extent 1
+  static constexpr int64_t kAccessBytes = 16;  // that a thread of a GPU accesses at once
 
   /// The part of a program for which the walk makes statements. For a program without roles, one
   /// walk makes everything.
@@ -210,7 +211,7 @@ class TreeEmitter {
   // --- Tasks (emit_tasks.cpp)
   void task(const LoopTask& task);
   void buffered_stage(const LoopTask& task);
-  int64_t matrix_padding(size_t value) const;
+  int64_t row_padding(size_t value) const;
   TaskTile tile_of(std::vector<size_t> axes, const AxesNow& axes_now) const;
   std::vector<size_t> axes_of(const LoopTask& task) const;
   /// A store whose value is computed already.
@@ -364,9 +365,9 @@ class TreeEmitter {
   /// A stream that is being walked while slots on chip are filled for its later turns.
   struct Ring {
     int64_t slots = 2;
-    bool matrices = false;  // whether matrix units multiply; they take zeros beyond the end
-    bool exact = false;     // whether the last turn ends where the axis ends
-    bool rest = false;      // whether the whole turns are over, so that nothing is fetched any more
+    bool zeros = false;  // whether what is multiplied beyond the end is zero
+    bool exact = false;  // whether the last turn ends where the axis ends
+    bool rest = false;   // whether the whole turns are over, so that nothing is fetched any more
     Expr turns = 0;
     std::vector<size_t> summed = {};
     size_t decided = SIZE_MAX;  // number of conditions that hold around the stream
@@ -418,9 +419,16 @@ class TreeEmitter {
   std::set<size_t> axes_of_result(const LoopTask& task, size_t factor) const;
   bool is_outer_product(const LoopTask& task, const AxesNow& axes) const;
   bool is_summed_as_fold(const LoopTask& task, const AxesNow& axes) const;
+  bool needs_buffer(const LoopTask& task, size_t n) const;
+  OnChip declare_factor(const LoopTask& task, size_t n);
+  void declare_factors(const Loop& loop);
   std::map<size_t, OnChip> buffered_factors(const LoopTask& task);
+  ValueOperand zero_beyond(const LoopTask& task, size_t n, const ValueOperand& factor,
+                           const TaskTile& tile);
   ValueId read_factor(const LoopTask& task, size_t n, const OnChip& from, const TaskTile& tile);
-  std::optional<ValueId> part_of_steps(const OnChip& from, const LoopStep& s, const TaskTile& tile);
+  std::optional<ValueId> part_of_steps(
+      const OnChip& from, size_t last,
+      const std::function<std::vector<Expr>(const TaskTile&)>& place, const TaskTile& tile);
 
   // --- Tasks that run ahead (emit_ahead.cpp)
   const LoopTask* late_dot(const LoopRegion& region) const;
@@ -475,6 +483,8 @@ class TreeEmitter {
   /// For each region of a plain program: the values that live in its memory (in buffers or the
   /// result).
   std::map<const LoopRegion*, std::vector<size_t>> born_;
+  // The buffers of factors that the turns of a ring make, by task and number of the factor.
+  std::map<std::pair<const LoopTask*, size_t>, OnChip> factors_;
   std::set<size_t> kept_;      // values that have their buffers now
   std::vector<size_t> fresh_;  // kept values that this turn has made, and that registers hold too
   std::map<size_t, Places> places_;   // by value

@@ -33,6 +33,14 @@ bool has_matrices(const Loop& loop) {
   return out;
 }
 
+// Whether dots multiply the tiles of whole turns.
+bool multiplies_turns(const Loop& loop) {
+  return has_matrices(loop) || std::ranges::any_of(loop.body, [](const LoopItem& item) {
+           const auto* task = std::get_if<LoopTask>(&item);
+           return task && task->unit == Unit::Fma;
+         });
+}
+
 }  // namespace
 
 // The axes of a value that have several indices in a turn. The axis along which threads fetch
@@ -74,7 +82,6 @@ TreeEmitter::TaskTile TreeEmitter::fetched_tile(const LoopTask& task, size_t num
 
 // Declares the slots of a factor. The rows that a warp accesses together begin in different banks.
 void TreeEmitter::declare_slots(const LoopTask& task, const Loop& loop) {
-  constexpr int64_t kAccessBytes = 16;
   const LoopValue& value = tree_.values[task.target];
   OnChip chip;
   std::vector<int64_t> extents = {loop.ring};
@@ -92,7 +99,7 @@ void TreeEmitter::declare_slots(const LoopTask& task, const Loop& loop) {
   const bool turned = !order.empty() && order.back() != value.axes.back();
   const int64_t access = kAccessBytes / static_cast<int64_t>(size_of(value.dtype));
   if (extents.size() > 2) {
-    if (const int64_t padding = matrix_padding(task.target))
+    if (const int64_t padding = row_padding(task.target))
       extents.back() += padding;
     else if (along || turned)
       // Eight rows of four elements, as lanes of a warp read for matrices of f32 and f64.
@@ -108,17 +115,17 @@ void TreeEmitter::declare_slots(const LoopTask& task, const Loop& loop) {
 
 void TreeEmitter::ring(const Stream& stream) {
   const auto [axis, length] = stream.loop.levels[0];
-  Ring ring{.slots = stream.loop.ring, .matrices = has_matrices(stream.loop), .summed = {axis}};
+  Ring ring{.slots = stream.loop.ring, .zeros = multiplies_turns(stream.loop), .summed = {axis}};
   ring.exact = tree_.axes[axis].extent.is_multiple_of(length) &&
                stream.low.is_multiple_of(length) && stream.turns.range().min >= 1;
-  // Matrix units multiply the zeros beyond the end. Other sums stop at the end.
-  const bool whole = ring.exact || ring.matrices;
+  // Tiles of whole turns multiply the zeros beyond the end. Other sums stop at the end.
+  const bool whole = ring.exact || ring.zeros;
   // Whether nothing is left behind the whole turns.
   const bool ends = stream.low.is_multiple_of(length) && stream.high.is_multiple_of(length);
   if ((stream.behind || stream.loop.picks) && !whole && !ends)
     refuse(stream.loop.location,
-           "a ring whose middle is kept whole must end with a whole turn, or be one of matrix "
-           "units");
+           "a ring whose middle is kept whole must end with a whole turn, or multiply "
+           "tiles of whole turns");
   // In the rest of a chunk, loops inside know where the chunk ends, but tiles do not.
   const auto in_tile = [&](const LoopItem& item) {
     const auto* task = std::get_if<LoopTask>(&item);
@@ -135,6 +142,7 @@ void TreeEmitter::ring(const Stream& stream) {
       ring.tasks.push_back(task);
   in_turn(stream.loop.levels[0], stream.low, /*shared=*/false, [&] {
     for (const LoopTask* task : ring.tasks) declare_slots(*task, stream.loop);
+    declare_factors(stream.loop);
   });
   for (int64_t n = 0; n + 1 < ring.slots; ++n) {
     put(stream, ring, n, fetch(stream, ring, n));
@@ -154,6 +162,7 @@ void TreeEmitter::ring(const Stream& stream) {
     turn(stream, ring.turns);
   }
   ring_ = around;
+  factors_.clear();
   for (const LoopTask* task : ring.tasks) {
     chips_.erase(task->target);
     kept_.erase(task->target);
@@ -183,7 +192,7 @@ void TreeEmitter::ring_turn(const Stream& stream, const Expr& index) {
   ring.ahead.step = 0;
   if (ring.rest) axes_[axis].end = stream.high;
   const size_t decided = ring.decided = decided_.size();
-  if (!ring.rest && (ring.exact || !ring.matrices))
+  if (!ring.rest && (ring.exact || !ring.zeros))
     decided_.push_back(
         {tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
   region(stream.loop.body);
@@ -233,7 +242,7 @@ ValueId TreeEmitter::fetched(const LoopTask& task, const TaskTile& tile, const R
   const LoopStep& result = task.body.steps[task.body.results[0]];
   const ValueId value =
       full(body(task.body, task.body.results[0], tile), tile, tree_.values[task.target].dtype);
-  if (!ring.matrices || (result.kind == LoopStep::Kind::Load && result.otherwise.value_or(0) == 0))
+  if (!ring.zeros || (result.kind == LoopStep::Kind::Load && result.otherwise.value_or(0) == 0))
     return value;
   return without_tail(value, ring.summed, tile, 0);
 }
@@ -285,7 +294,7 @@ void TreeEmitter::copy(const Stream& stream, const Ring& ring, const Expr& numbe
 // this one.
 TreeEmitter::Ring::Ahead TreeEmitter::dot_ahead(const Stream& stream, const Ring& ring) const {
   constexpr int64_t kLeastSlots = 3;
-  if (!ring.matrices || ring.slots < kLeastSlots || stream.loop.partial > 0) return {};
+  if (!ring.zeros || ring.slots < kLeastSlots || stream.loop.partial > 0) return {};
   const Loop* steps = nullptr;
   for (const LoopItem& item : stream.loop.body) {
     const auto* task = std::get_if<LoopTask>(&item);
@@ -487,25 +496,47 @@ std::set<size_t> TreeEmitter::axes_of_result(const LoopTask& task, size_t factor
 
 // Elements that several steps of a dot read side by side in a slot: one load fetches all of them,
 // and each step takes a part.
-std::optional<ValueId> TreeEmitter::part_of_steps(const OnChip& from, const LoopStep& s,
-                                                  const TaskTile& tile) {
-  if (!steps_ || !from.slot) return std::nullopt;
+std::optional<ValueId> TreeEmitter::part_of_steps(
+    const OnChip& from, size_t last, const std::function<std::vector<Expr>(const TaskTile&)>& place,
+    const TaskTile& tile) {
+  if (!steps_ || steps_->level.axis != last) return std::nullopt;
   const auto& [axis, begin, count] = steps_->level;
-  const LoopValue& value = tree_.values[s.source];
-  if (value.axes.back() != axis || !(s.at.back() == tree_.axes[axis].index())) return std::nullopt;
   TaskTile wide = tile;
-  wide.dims.push_back(axis);
-  wide.extents.push_back(count);
-  wide.digits.push_back({.extent = count});
-  wide.index[name_of(axis)] = begin + position_symbol('d', tile.dims.size(), count);
-  const auto at = place_in_buffer(from, substituted(s.at, wide));
+  Layout layout = layout_of(code_.layouts, tile.extents, code_.warps * kWarpThreads);
+  const auto add = [&](size_t dim, int64_t extent, std::vector<Digit> digits) {
+    wide.dims.push_back(dim);
+    wide.extents.push_back(extent);
+    wide.digits.push_back({.extent = extent});
+    layout.axes.push_back(std::move(digits));
+  };
+  // A part of the tile has the rows or the columns of the sums. Where the layout of another tile
+  // fits it as well, further dimensions tell the two apart.
+  const auto is_taken = [&] {
+    TaskTile one = wide;
+    one.extents.push_back(1);
+    one.dims.push_back(axis);
+    one.index[name_of(axis)] = begin;
+    const ValueType part = type_along(place(one), one, code_[from.memory].dtype);
+    const size_t found = first_that_fits(code_.layouts, part.extents);
+    if (found == code_.layouts.size()) return false;
+    for (size_t d = 0; d + 1 < part.extents.size(); ++d)
+      if (part.extents[d] > 1 && code_.layouts[found].layout.axes[d] != layout.axes[d]) return true;
+    return false;
+  };
+  while (is_taken()) add(kNone, 1, {});
+  add(axis, count, {{Resource::Register, 1, count}});
+  wide.index[name_of(axis)] = begin + position_symbol('d', wide.dims.size() - 1, count);
+  const auto at = place(wide);
   const ValueType type = type_along(at, wide, code_[from.memory].dtype);
   // A thread may have neighbours along one dimension only.
-  if (!tile.dims.empty() && type.extents[tile.dims.size() - 1] > 1) return std::nullopt;
+  const auto has_neighbours = [](const std::vector<Digit>& digits) {
+    return !digits.empty() && digits.back().resource == Resource::Register &&
+           digits.back().stride == 1 && digits.back().extent > 1;
+  };
+  for (size_t d = 0; d < tile.dims.size(); ++d)
+    if (type.extents[d] > 1 && has_neighbours(layout.axes[d])) return std::nullopt;
   auto [loaded, added] = steps_->loaded.try_emplace(from.memory);
   if (added) {
-    Layout layout = layout_of(code_.layouts, tile.extents, code_.warps * kWarpThreads);
-    layout.axes.push_back({{Resource::Register, 1, count}});
     note_layout(layout);
     loaded->second = builder_.load(from.memory, at, type);
   }
@@ -514,7 +545,7 @@ std::optional<ValueId> TreeEmitter::part_of_steps(const OnChip& from, const Loop
   ValueType part = type;
   part.extents.back() = 1;
   const ValueId one = builder_.view(MovementKind::Slice, loaded->second, part, offsets);
-  part.extents.pop_back();
+  part.extents.resize(tile.extents.size());
   return builder_.view(MovementKind::Reshape, one, part);
 }
 

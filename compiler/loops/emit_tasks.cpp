@@ -135,11 +135,25 @@ std::vector<ValueOperand> TreeEmitter::factors_of(const LoopTask& task, const Ta
   return out;
 }
 
+// A factor of a dot, with zeros beyond the end of the summed axes if the dot multiplies what lies
+// there.
+ValueOperand TreeEmitter::zero_beyond(const LoopTask& task, size_t n, const ValueOperand& factor,
+                                      const TaskTile& tile) {
+  if (!ring_ || !ring_->zeros || factor.is_literal() || is_zero_beyond(task, task.body.results[n]))
+    return factor;
+  return without_tail(factor.value, task.over, tile, 0);
+}
+
 ValueId TreeEmitter::read_factor(const LoopTask& task, size_t n, const OnChip& from,
                                  const TaskTile& tile) {
-  std::vector<Expr> at;
-  for (const size_t axis : axes_of_result(task, n)) at.push_back(tile.index.at(name_of(axis)));
-  at = place_in_buffer(from, at);
+  const std::set<size_t> axes = axes_of_result(task, n);
+  const auto place = [&](const TaskTile& along) {
+    std::vector<Expr> at;
+    for (const size_t axis : axes) at.push_back(along.index.at(name_of(axis)));
+    return place_in_buffer(from, at);
+  };
+  if (const auto part = part_of_steps(from, *axes.rbegin(), place, tile)) return *part;
+  const std::vector<Expr> at = place(tile);
   return builder_.load(from.memory, at, type_along(at, tile, code_[from.memory].dtype));
 }
 
@@ -287,29 +301,56 @@ bool TreeEmitter::is_summed_as_fold(const LoopTask& task, const AxesNow& axes) c
          (code_.warps > 0 || !is_outer_product(task, axes));
 }
 
-// The factors of a dot whose vectors run along the summed axis, in buffers: those that do not run
-// along the last axis of the sums. A loop over the summed axis reads their elements there.
+// Whether a factor of a dot lies in registers along the summed axis, so that a loop over that axis
+// reads it from a buffer. On a GPU these are factors that are made of tiles, and on a CPU those
+// that do not run along the last axis of the sums.
+bool TreeEmitter::needs_buffer(const LoopTask& task, size_t n) const {
+  const auto is_long = [&](size_t axis) { return extent_of(axis, axes_) > 1; };
+  if (tree_.roles || std::ranges::none_of(task.over, is_long)) return false;
+  if (task.unit == Unit::Fma)
+    return makes_of_registers(task, task.body.results[n], task.over.back());
+  return is_outer_product(task, axes_) &&
+         !axes_of_result(task, n).contains(tree_.values[task.target].axes.back());
+}
+
+// Declares the buffer for a factor of a dot.
+TreeEmitter::OnChip TreeEmitter::declare_factor(const LoopTask& task, size_t n) {
+  OnChip out{.memory = {}, .item = {}, .begin = {}, .extents = {}};
+  std::vector<int64_t> extents;
+  for (const size_t axis : axes_of_result(task, n)) {
+    out.begin.push_back(axes_[axis].begin);
+    out.extents.push_back(extent_of(axis, axes_));
+    if (out.extents.back() > 1) extents.push_back(out.extents.back());
+  }
+  const DType dtype = body_dtype(task);
+  if (task.unit == Unit::Fma) extents.back() += kAccessBytes / static_cast<int64_t>(size_of(dtype));
+  out.memory = builder_.buffer("factor", dtype, extents);
+  return out;
+}
+
+// Declares the buffers of all factors that turns of a loop make. The parts of the loop share them.
+void TreeEmitter::declare_factors(const Loop& loop) {
+  for (const LoopItem& item : loop.body)
+    if (const auto* task = std::get_if<LoopTask>(&item); task && task->unit == Unit::Fma)
+      for (size_t n = 0; n < task->body.results.size(); ++n)
+        if (needs_buffer(*task, n)) factors_.emplace(std::pair(task, n), declare_factor(*task, n));
+}
+
+// Stores the factors of a dot that need buffers.
 std::map<size_t, TreeEmitter::OnChip> TreeEmitter::buffered_factors(const LoopTask& task) {
   std::map<size_t, OnChip> out;
-  const size_t lanes = tree_.values[task.target].axes.back();
   for (size_t n = 0; n < task.body.results.size(); ++n) {
+    if (!needs_buffer(task, n)) continue;
     const std::set<size_t> axes = axes_of_result(task, n);
-    const auto is_long = [&](size_t axis) { return extent_of(axis, axes_) > 1; };
-    if (axes.contains(lanes) || std::ranges::none_of(task.over, is_long)) continue;
     const TaskTile tile = tile_of({axes.begin(), axes.end()}, axes_);
-    OnChip chip{.memory = {}, .item = {}, .begin = {}, .extents = {}};
     std::vector<Expr> at;
-    for (const size_t axis : axes) {
-      chip.extents.push_back(extent_of(axis, axes_));
-      chip.begin.push_back(axes_[axis].begin);
-      at.push_back(tile.index.at(name_of(axis)));
-    }
-    const DType dtype = body_dtype(task);
-    const ValueId value = full(factor_of(task, n, tile), tile, dtype);
-    std::vector<int64_t> extents;
-    for (const int64_t extent : chip.extents)
-      if (extent > 1) extents.push_back(extent);
-    chip.memory = builder_.buffer("factor", dtype, extents);
+    for (const size_t axis : axes) at.push_back(tile.index.at(name_of(axis)));
+    const ValueId value =
+        full(zero_beyond(task, n, factor_of(task, n, tile), tile), tile, body_dtype(task));
+    const auto declared = factors_.find({&task, n});
+    OnChip chip = declared == factors_.end() ? declare_factor(task, n) : declared->second;
+    size_t i = 0;
+    for (const size_t axis : axes) chip.begin[i++] = axes_[axis].begin;
     builder_.store(value, chip.memory, place_in_buffer(chip, at));
     out.emplace(n, std::move(chip));
   }
@@ -320,11 +361,12 @@ std::map<size_t, TreeEmitter::OnChip> TreeEmitter::buffered_factors(const LoopTa
 // Without a unit, a tile of products is summed as a fold is if it is not larger than the factors.
 void TreeEmitter::dot(const LoopTask& task) {
   constexpr int64_t kUnrolledTurns = 4;
+  // Indices of a summed axis whose elements a thread loads at once, and how often the loop over
+  // them is unrolled; so few indices need no loop.
+  constexpr int64_t kSteps = 4, kUnrolledSteps = 2, kMostSteps = 8;
   if (is_summed_as_fold(task, axes_)) return fold(task);
   if (task.unit == Unit::Mma) return multiply_matrices(task);
-  std::map<size_t, OnChip> buffered;
-  if (task.unit == Unit::None && !tree_.roles && is_outer_product(task, axes_))
-    buffered = buffered_factors(task);
+  const std::map<size_t, OnChip> buffered = buffered_factors(task);
   const DType dtype = body_dtype(task);
   const auto& own = tree_.values[task.target].axes;
   const TaskTile all = tile_of(own, axes_);
@@ -339,7 +381,7 @@ void TreeEmitter::dot(const LoopTask& task) {
       for (size_t f = 0; f < task.body.results.size(); ++f)
         operands.push_back(buffered.contains(f)
                                ? ValueOperand(read_factor(task, f, buffered.at(f), tile))
-                               : factor_of(task, f, tile));
+                               : zero_beyond(task, f, factor_of(task, f, tile), tile));
       if (!is_floating(dtype))
         return builder_.row(ElementwiseOp::add,
                             {sum, builder_.row(ElementwiseOp::mul, std::move(operands))});
@@ -351,14 +393,28 @@ void TreeEmitter::dot(const LoopTask& task) {
     const Expr begin = axes_[axis].begin;
     if (extent == 1) return summed(n + 1, sum);
     const bool whole =
-        proves_at_most(begin + extent, tree_.axes[axis].extent) ||
+        (ring_ && ring_->zeros) || proves_at_most(begin + extent, tree_.axes[axis].extent) ||
         is_decided({tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
-    if (whole && ring_) {
-      steps_ = Steps{.level = {axis, begin, extent}};
-      for (int64_t i = 0; i < extent; ++i)
-        in_turn({axis, 1}, begin + i, false, [&] { sum = summed(n + 1, sum); });
+    const auto steps = [&](const Expr& first, int64_t count, ValueId before) {
+      steps_ = Steps{.level = {axis, first, count}};
+      for (int64_t i = 0; i < count; ++i)
+        in_turn({axis, 1}, first + i, false, [&] { before = summed(n + 1, before); });
       steps_.reset();
-      return sum;
+      return before;
+    };
+    if (whole && ring_ && extent <= kMostSteps) return steps(begin, extent, sum);
+    if (whole && ring_) {
+      const int64_t rest = extent % kSteps;
+      sum = builder_.for_loop(
+          turn_name(axis), 0, extent - rest, kSteps, {sum},
+          [&](const Expr& index, const std::vector<ValueId>& carried) {
+            forget();
+            const ValueId out = steps(begin + index, kSteps, carried[0]);
+            forget();
+            return std::vector<ValueOperand>{out};
+          },
+          kUnrolledSteps)[0];
+      return rest == 0 ? sum : steps(begin + (extent - rest), rest, sum);
     }
     const Expr high = whole ? Expr(extent) : min(extent, tree_.axes[axis].extent - begin);
     return builder_.for_loop(
@@ -389,7 +445,7 @@ void TreeEmitter::buffered_stage(const LoopTask& task) {
       extents.push_back(tile.extents[static_cast<size_t>(d)]);
       at.push_back(position_symbol('d', static_cast<size_t>(d), extents.back()));
     }
-  if (extents.size() > 1) extents.back() += matrix_padding(task.target);
+  if (extents.size() > 1) extents.back() += row_padding(task.target);
   const MemoryId memory = builder_.buffer(value.name, value.dtype, extents);
   builder_.store(copied, memory, at);
   OnChip chip{memory, std::nullopt, {}, {}};
@@ -400,18 +456,20 @@ void TreeEmitter::buffered_stage(const LoopTask& task) {
   chips_[task.target] = std::move(chip);
 }
 
-// The elements behind each row of a buffer from which warps load matrices of 16-bit factors.
-// ldmatrix takes eight rows of 16 bytes at once: with 16 bytes behind each row, of an odd number of
-// such pieces, they lie in different banks.
-int64_t TreeEmitter::matrix_padding(size_t value) const {
-  constexpr int64_t kPieceBytes = 16;
-  bool multiplied = false;
+// The elements behind each row of a buffer, so that the rows which a warp reads together begin in
+// different banks. For matrices of 16-bit factors, ldmatrix takes eight rows of 16 bytes at once;
+// threads that multiply read as much along rows that run along what is summed.
+int64_t TreeEmitter::row_padding(size_t value) const {
+  const LoopValue& kept = tree_.values[value];
+  bool padded = false;
   for (const LoopRegion& phase : tree_.phases)
     for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      multiplied |= task.unit == Unit::Mma && reads_value(task, value);
+      if (!reads_value(task, value)) return;
+      padded |= task.unit == Unit::Mma && is_half(kept.dtype);
+      padded |=
+          task.unit == Unit::Fma && !kept.axes.empty() && contains(task.over, kept.axes.back());
     });
-  const DType dtype = tree_.values[value].dtype;
-  return multiplied && is_half(dtype) ? kPieceBytes / static_cast<int64_t>(size_of(dtype)) : 0;
+  return padded ? kAccessBytes / static_cast<int64_t>(size_of(kept.dtype)) : 0;
 }
 
 // Makes stores that stand side by side. If one may overwrite what another reads, all values are
@@ -474,9 +532,10 @@ void TreeEmitter::store(const Stored& stored) {
   const auto& [task, value, tile] = stored;
   if (const auto gathered = gathered_.find(&task); gathered != gathered_.end()) {
     const auto& [chip, all] = gathered->second;
+    // The tile of a turn has no dimension of the axis along which it is one index.
     std::vector<Expr> at;
-    for (size_t d = 0; d < tile.dims.size(); ++d)
-      at.push_back(tile.index.at(name_of(tile.dims[d])) - chip.begin[d]);
+    for (size_t d = 0; d < all.dims.size(); ++d)
+      at.push_back(tile.index.at(name_of(all.dims[d])) - chip.begin[d]);
     builder_.store(value, chip.memory, std::move(at));
   } else if (tree_.roles && moves_by_boxes(task, tile)) {
     store_through_chip(task, value, tile);

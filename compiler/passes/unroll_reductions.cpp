@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "ir/graph/build.h"
@@ -30,16 +31,39 @@ std::vector<bool> reduced_nodes(const Graph& graph) {
   return out;
 }
 
-// The extents of the reduced axes, if these have at least one element together, and only a few.
-std::optional<std::vector<int64_t>> few(const Shape& shape, const std::vector<int64_t>& axes) {
+int64_t most_elements(const Graph& graph, NodeId node) {
+  return graph[node].type.shape.numel().range().max;
+}
+
+// Whether the result of the reduction is larger than all values in memory from which expressions
+// make it.
+bool is_larger(const Graph& graph, NodeId reduction) {
+  const int64_t own = most_elements(graph, reduction);
+  std::set<NodeId> seen;
+  std::vector<NodeId> open = graph[reduction].operands;
+  while (!open.empty()) {
+    const NodeId node = open.back();
+    open.pop_back();
+    if (!seen.insert(node).second) continue;
+    if (is_expression(graph[node]))
+      open.insert(open.end(), graph[node].operands.begin(), graph[node].operands.end());
+    else if (most_elements(graph, node) >= own)
+      return false;
+  }
+  return true;
+}
+
+// The extents of the reduced axes, if these have at least one element together, and at most `most`.
+std::optional<std::vector<int64_t>> few(const Shape& shape, const std::vector<int64_t>& axes,
+                                        int64_t most) {
   std::vector<int64_t> extents;
   int64_t count = 1;
   for (const int64_t axis : axes) {
     const auto extent = shape[static_cast<size_t>(axis)].as_constant();
-    if (!extent || *extent < 1 || *extent > kMostUnrolled) return std::nullopt;
+    if (!extent || *extent < 1 || *extent > most) return std::nullopt;
     extents.push_back(*extent);
     count *= *extent;
-    if (count > kMostUnrolled) return std::nullopt;
+    if (count > most) return std::nullopt;
   }
   return extents;
 }
@@ -81,7 +105,10 @@ Graph unroll_reductions(const Graph& graph) {
   return rewrite(graph, [&](const Rewriting& step) {
     const auto* reduce = step.node.as<ReduceOp>();
     if (!reduce || !reduced[step.id.index]) return step.keep();
-    const auto extents = few(graph[step.node.operands[0]].type.shape, reduce->axes);
+    const Shape& shape = graph[step.node.operands[0]].type.shape;
+    auto extents = few(shape, reduce->axes, kMostOfLarger);
+    if (extents && !few(shape, reduce->axes, kMostUnrolled) && !is_larger(graph, step.id))
+      extents.reset();
     return extents ? unrolled(step, *reduce, *extents) : step.keep();
   });
 }

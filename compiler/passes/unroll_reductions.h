@@ -10,11 +10,12 @@
 namespace braze {
 
 /// Rewrites each reduction of at most kMostUnrolled elements whose result another reduction reads
-/// (directly, or through elementwise and movement ops). It becomes an expression that combines
-/// slices of its operand, from the first to the last. 16-bit floats are summed in f32, as in the
-/// reduction.
+/// (directly, or through elementwise and movement ops), and of at most kMostOfLarger elements if
+/// that result is larger than all from which it is made, so that it should not be in memory. The
+/// reduction becomes an expression that combines slices of its operand, from the first to the last.
+/// 16-bit floats are summed in f32, as in the reduction.
 Graph unroll_reductions(const Graph& graph);
 
-inline constexpr int64_t kMostUnrolled = 4;
+inline constexpr int64_t kMostUnrolled = 4, kMostOfLarger = 16;
 
 }  // namespace braze

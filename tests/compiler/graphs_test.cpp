@@ -24,13 +24,19 @@ namespace {
 
 constexpr std::string_view kSchedule = "// schedule ";
 
-constexpr std::string_view kKernels = "// kernels ";
+constexpr std::string_view kKernels = "// kernels ", kFloatKernels = "// kernels in f32 ";
 
 /// One graph and, of a line `// schedule DEVICE TEXT`, how its first kernel is made, and where; of
-/// a line `// kernels N`, how many there are.
+/// a line `// kernels N`, how many there are, and of a line `// kernels in f32 N`, how many if all
+/// floats are f32.
 struct GraphCase {
   std::string text, device, schedule;
   size_t kernels = 1;
+  std::optional<size_t> float_kernels;
+
+  size_t kernels_of(bool floats) const {
+    return floats ? float_kernels.value_or(kernels) : kernels;
+  }
 };
 
 std::vector<GraphCase> cases(const std::string& name) {
@@ -43,6 +49,8 @@ std::vector<GraphCase> cases(const std::string& name) {
       const size_t space = line.find(' ', kSchedule.size());
       out.back().device = line.substr(kSchedule.size(), space - kSchedule.size());
       out.back().schedule = line.substr(space + 1);
+    } else if (line.starts_with(kFloatKernels)) {
+      out.back().float_kernels = std::stoul(line.substr(kFloatKernels.size()));
     } else if (line.starts_with(kKernels)) {
       out.back().kernels = std::stoul(line.substr(kKernels.size()));
     } else {
@@ -117,17 +125,18 @@ TEST(Graphs, SizesMayBeZero) {
 }
 
 // However short they are here.
-void expect_cascades(const Device& device) {
+void expect_cascades(const Device& device, bool floats = false) {
   const std::vector<GraphCase> all = cases("cascades.braze");
   ASSERT_GE(all.size(), 10u);
   CompileOptions options = verifying();
   options.by_cost = false;
   for (const GraphCase& given : all) {
-    const Graph graph = parse_graph(given.text, "cascades.braze");
+    const Graph graph =
+        parse_graph(floats ? testing::with_floats(given.text) : given.text, "cascades.braze");
     SCOPED_TRACE(graph.name());
     const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
     const auto program = testing::compile_for(device, graph, options);
-    EXPECT_EQ(program->launches.size(), given.kernels);
+    EXPECT_EQ(program->launches.size(), given.kernels_of(floats));
     const std::vector<HostTensor> got = testing::run(program, device, inputs);
     const CheckResult result = testing::check(graph, inputs, got);
     EXPECT_TRUE(result.ok) << result.summary();
@@ -142,6 +151,10 @@ void expect_cascades(const Device& device) {
 TEST(Graphs, CascadesOfDotsAreOneKernel) { expect_cascades(testing::gpu_or("sim:sm_90")); }
 
 TEST(Graphs, CascadesOfDotsAreOneKernelOfWarps) { expect_cascades(Device("sim:sm_80")); }
+
+TEST(Graphs, CascadesOfDotsInFloatsAreOneKernel) {
+  expect_cascades(testing::gpu_or("sim:sm_90"), /*floats=*/true);
+}
 
 TEST(Graphs, CascadesOfDotsFollowTheCost) {
   for (const GraphCase& given : cases("cascades.braze")) {
@@ -160,9 +173,7 @@ TEST(Graphs, CascadesOfDotsOnCpus) {
   for (const GraphCase& given : cases("cascades.braze"))
     for (const bool wide : {false, true}) {
       if (given.kernels > 1) continue;
-      std::string text(given.text);
-      for (size_t at = 0; wide && (at = text.find("bf16[")) != std::string::npos;)
-        text.replace(at, 4, "f32");
+      const std::string text = wide ? testing::with_floats(given.text) : given.text;
       const Graph graph = parse_graph(text, "cascades.braze");
       SCOPED_TRACE(text);
       const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
@@ -239,6 +250,54 @@ TEST(Graphs, CascadesOfDotsOnCpusFollowTheCost) {
           compile(attention(spelling, heads, n), find_target("sim:x86-64-v4").value());
       EXPECT_EQ(program.launches.size(), 1u) << spelling << " " << n;
     }
+}
+
+// On GPUs too, in f32.
+TEST(Graphs, CascadesOfDotsOnGpusFollowTheCost) {
+  for (const char* target : {"sim:sm_90", "sim:sm_80"})
+    for (const char* spelling : kSpellings) {
+      const Program program = compile(attention(spelling, 12, 1024), find_target(target).value());
+      EXPECT_EQ(program.launches.size(), 1u) << spelling << " on " << target;
+    }
+}
+
+// In bf16 with many queries and few, with fewer keys than a head is wide, and with heads whose
+// columns are no whole slabs of 64.
+TEST(Graphs, AttentionOfAnyLengthsFollowsTheCost) {
+  struct {
+    int64_t heads, queries, keys, width;
+  } const kSizes[] = {{64, 2048, 2048, 64},  {128, 4, 8192, 128}, {50, 3744, 48, 64},
+                      {90, 6408, 96, 112},   {25, 5760, 76, 128}, {32, 4672, 4672, 160},
+                      {16, 1024, 1024, 200}, {8, 4, 32768, 128}};
+  for (const auto& [heads, queries, keys, width] : kSizes) {
+    const std::string rows = fmt::format("[{}, {}]", heads, queries),
+                      all = fmt::format("[{}, {}, {}]", heads, queries, keys),
+                      result = fmt::format("bf16[{}, {}, {}]", heads, queries, width),
+                      walked = fmt::format("bf16[{}, {}, {}]", heads, keys, width);
+    const Graph graph =
+        parse_graph(fmt::format(R"(braze 1 graph
+graph @attention(%q: {0}, %k: {1}, %v: {1}) {{
+  %s = dot %q, %k {{batch: [0] x [0], contract: [2] x [2]}} : f32{3}
+  %c = constant 0.125 : f32[]
+  %t = mul %s, %c : f32{3}
+  %m = reduce max %t {{axes: [2]}} : f32{2}
+  %mb = broadcast %m {{axes: [0, 1]}} : f32{3}
+  %d = sub %t, %mb : f32{3}
+  %e = exp %d : f32{3}
+  %l = reduce sum %e {{axes: [2]}} : f32{2}
+  %lb = broadcast %l {{axes: [0, 1]}} : f32{3}
+  %p = div %e, %lb : f32{3}
+  %h = convert %p : bf16{3}
+  %y = dot %h, %v {{batch: [0] x [0], contract: [2] x [1]}} : {0}
+  %z = reshape %y : {4}
+  return %z
+}})",
+                                result, walked, rows, all,
+                                fmt::format("bf16[1, {}, {}, {}]", heads, queries, width)),
+                    "attention");
+    const Program program = compile(graph, find_target("sim:sm_90").value());
+    EXPECT_EQ(program.launches.size(), 1u) << to_text(graph);
+  }
 }
 
 // What is moved, and what is kept for a while, is proportional to the number of rows and keys, but

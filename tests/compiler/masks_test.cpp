@@ -77,11 +77,13 @@ std::vector<HostTensor> inputs_of(const Graph& graph, int64_t n, int64_t m, Data
 }
 
 /// Values on `device`; what leaves out turns stands in the schedule of `planned`, or in its own.
-void expect_masks(const Device& device, std::optional<Device> planned = {}) {
+/// With `floats`, all floats are f32.
+void expect_masks(const Device& device, std::optional<Device> planned = {}, bool floats = false) {
   const std::vector<MaskCase> all = cases();
   ASSERT_GE(all.size(), 20u);
   for (const MaskCase& given : all) {
-    const Graph graph = parse_graph(given.text, "masks.braze");
+    const Graph graph =
+        parse_graph(floats ? testing::with_floats(given.text) : given.text, "masks.braze");
     SCOPED_TRACE(graph.name());
     const auto program = testing::compile_for(device, graph, whole());
     const auto shown = planned ? testing::compile_for(*planned, graph, whole()) : program;
@@ -110,6 +112,7 @@ void expect_masks(const Device& device, std::optional<Device> planned = {}) {
 
 TEST(Masks, OnAsynchronousUnits) { expect_masks(testing::gpu_or("sim:sm_90")); }
 TEST(Masks, OnUnitsOfWarps) { expect_masks(Device("sim:sm_80")); }
+TEST(Masks, InFloats) { expect_masks(testing::gpu_or("sim:sm_90"), {}, /*floats=*/true); }
 TEST(Masks, OnCpus) { expect_masks(Device("cpu"), Device("sim:x86-64-v4")); }
 
 // Keys that no row sees are not loaded, so it does not matter what they are.

@@ -38,6 +38,14 @@ inline Device gpu_or(const std::string& simulator) {
   return runs ? device : Device(simulator);
 }
 
+/// The text of a graph with f32 in the place of all narrower floats.
+inline std::string with_floats(std::string text) {
+  for (const std::string_view narrow : {"bf16", "f16"})
+    for (size_t at = 0; (at = text.find(narrow, at)) != std::string::npos;)
+      text.replace(at, narrow.size(), "f32");
+  return text;
+}
+
 inline std::shared_ptr<const Program> compile_for(const Device& device, const Graph& graph,
                                                   CompileOptions options = {}) {
   // BRAZE_TEST_CODEGEN=nvrtc: the other way to code for a GPU.

@@ -70,7 +70,7 @@ class CascadeMaker : Maker {
     m_ = random_.one_in(3) ? n_ : length(gradients);
     if (random_.one_in(16)) m_ = random_.within(0, 1);
     if (!gradients && random_.one_in(8)) m_ = random_.within(280, 600);  // walks of several turns
-    width_ = random_.pick({16, 32, 64, 64, 80, 96, 128, 256});
+    width_ = random_.pick({16, 20, 32, 40, 64, 64, 80, 96, 128, 256});
     value_width_ = random_.one_in(3) ? random_.pick({16, 48, 64, 128}) : width_;
     if (gradients) width_ = std::min<int64_t>(width_, 64), value_width_ = width_;
     all_ = {batch_, groups_, heads_, n_, m_};
