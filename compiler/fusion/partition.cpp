@@ -52,6 +52,10 @@ constexpr double kSiblingsFirst = 1, kSiblingsLater = 0.25;
 // Equal siblings are one launch as they are. As one kernel for a GPU they must save this share of a
 // launch, because then others that are equal up to their sizes are launched without them.
 constexpr double kLeastOfSiblings = 0.1;
+// Short kernels that follow each other take less time on a GPU than their estimates add up to. If
+// one kernel with all their dots would leave all but one of so many multiprocessors idle, it must
+// save this share of their estimates.
+constexpr double kIdle = 16, kLeastOfIdle = 0.5;
 // Two kernels are tried together with at most this many kernels between them.
 constexpr size_t kMostBetween = 4;
 // Pairs whose prices are found together: enough for many cores, few enough to be kept meanwhile.
@@ -565,7 +569,38 @@ class Search {
                     : fmt::format("%{} and %{}", price.first.index, price.second.index);
     kernel.refusal = price.refusal;
     kernel.cost = price.cost;
+    kernel.cost.seconds += copying_seconds(kernel.fusion);
     kernel.kind = price.kind;
+  }
+
+  // The time of copies behind a kernel that cannot write an output into the input that it updates,
+  // because it combines elements of this input.
+  double copying_seconds(const Fusion& fusion) const {
+    double out = 0;
+    for (const GraphOutput& output : graph_.outputs()) {
+      if (!output.updates) continue;
+      const NodeId input = graph_.inputs()[*output.updates];
+      if (!std::ranges::binary_search(fusion.outputs, output.node) ||
+          !std::ranges::binary_search(fusion.inputs, input) || !combines(fusion, input))
+        continue;
+      const double bytes = elements(input) * static_cast<double>(size_of(graph_[input].type.dtype));
+      out += target_.launch_seconds + 2 * bytes / target_.memory_bytes_per_second;
+    }
+    return out;
+  }
+  // Whether a dot or a reduction of the kernel, other than a placed one, combines elements of an
+  // input, or what is made of them.
+  bool combines(const Fusion& fusion, NodeId input) const {
+    std::set<NodeId> made = {input};
+    for (const NodeId node : fusion.nodes) {
+      const bool reads = std::ranges::any_of(
+          graph_[node].operands, [&](NodeId operand) { return made.contains(operand); });
+      if (!reads) continue;
+      const LoopForm* form = forms_.find(node);
+      if (form && form->reduces() && !form->placement) return true;
+      made.insert(node);
+    }
+    return false;
   }
 
   // --- Merging --------------------------------------------------------------------------------
@@ -634,11 +669,18 @@ class Search {
       return {{}, &reasons::kDelaysCollective, detail, 0};
     }
     const bool in_lists = equal_siblings && target_.kind == TargetKind::Gpu;
-    const double least = in_lists ? kLeastOfSiblings * target_.launch_seconds : 0;
+    const double usable = std::min<double>(target_.cores, most_instances);
+    const bool dots =
+        std::ranges::count_if(merged.fusion.nodes, [&](NodeId node) { return is_dot(node); }) > 1;
+    const bool idle =
+        target_.kind == TargetKind::Gpu && dots && kIdle * merged.cost.instances < usable;
+    const double least = in_lists ? kLeastOfSiblings * target_.launch_seconds
+                         : idle   ? kLeastOfIdle * apart.seconds
+                                  : 0;
     if (saving > least || !options_.by_cost) return {std::move(merged), nullptr, {}, saving};
     detail = fmt::format("apart {:.3g} us, fused {:.3g} us", apart.seconds * 1e6,
                          merged.cost.seconds * 1e6);
-    const bool starved = merged.cost.instances < std::min<double>(target_.cores, most_instances);
+    const bool starved = merged.cost.instances < usable;
     const bool recomputes = merged.cost.flops > 1.25 * apart.flops;
     return {{},
             starved      ? &reasons::kParallelism

@@ -14,6 +14,7 @@
 #include "compiler/loops/steps/marks.h"
 #include "ir/support/text.h"
 #include "ir/target/features.h"
+#include "ir/target/occupancy.h"
 
 namespace braze {
 
@@ -41,7 +42,9 @@ struct Work {
   double slowly = 0;           // what these bytes cost, in bytes at the rate of memory
   double bulk_lines = 0;       // lines of bulk copies
   double turns = 1;            // of loops in which an instance waits for what it loads
-  double tile_warps = 0;       // of a block whose threads multiply tiles on chip
+  // Operations of dots of tiles that threads multiply on chip; and the same divided by the share of
+  // the rate that they reach.
+  double tile_products = 0, tile_time = 0;
   bool folds = false, multiplies = false, asynchronous = false;
   bool waits = false;  // whether elements are computed from folds over a tile with these elements
 };
@@ -182,14 +185,53 @@ bool multiplies_tile(const LoopTree& tree, const LoopTask& task,
              task.over, [&](size_t axis) { return most(extent_in(tree, around, axis)) > kMany; });
 }
 
-// The warps among which a value is spread.
-double warps_of(const LoopValue& value) {
-  double out = 1;
-  if (value.layout)
-    for (const std::vector<Digit>& axis : value.layout->layout.axes)
-      for (const Digit& digit : axis)
-        if (digit.resource == Resource::Warp) out *= static_cast<double>(digit.extent);
-  return out;
+// Bytes of shared memory for what is kept on chip, and for factors that turns make.
+int64_t chip_bytes(const LoopTree& tree) {
+  double out = 0;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+      const auto extents = [&](const auto& axes) {
+        double elements = 1;
+        for (const size_t axis : axes) elements *= most(extent_in(tree, around, axis));
+        return elements;
+      };
+      if (task.makes_value() && tree.values[task.target].storage == Storage::Chip) {
+        const LoopValue& value = tree.values[task.target];
+        const double slots =
+            around.empty() ? 1 : static_cast<double>(std::max<int64_t>(around.back()->ring, 1));
+        out += extents(value.axes) * static_cast<double>(size_of(value.dtype)) * slots;
+      }
+      if (!multiplies_tile(tree, task, around)) return;
+      for (const uint32_t result : task.body.results) {
+        if (task.body.steps[result].kind != LoopStep::Kind::Apply) continue;
+        LoopTask factor = task;
+        factor.body.results = {result};
+        factor.rescale.reset();
+        remove_dead_steps(factor.body);
+        out += extents(axes_used(tree, factor)) * static_cast<double>(size_of(body_dtype(task)));
+      }
+    });
+  return static_cast<int64_t>(out);
+}
+
+// The share of the rate of all ordinary units that threads reach which multiply such a tile.
+double share_of_tile(const LoopTree& tree, const LoopValue& sums, const Target& target) {
+  constexpr int64_t kRegisters = 200;  // of a thread
+  double warps = 1, rows = 1, columns = 1;
+  if (sums.layout)
+    for (size_t axis = 0; axis < sums.layout->layout.rank(); ++axis)
+      for (const Digit& digit : sums.layout->layout.axes[axis]) {
+        const auto extent = static_cast<double>(digit.extent);
+        if (digit.resource == Resource::Warp) warps *= extent;
+        if (digit.resource == Resource::Register) (axis == 0 ? rows : columns) *= extent;
+      }
+  const int64_t resident =
+      resident_blocks(target, {.threads = static_cast<int64_t>(warps) * kWarpThreads,
+                               .registers = kRegisters,
+                               .shared_bytes = chip_bytes(tree)});
+  const double each = instances_of(tree, tree.phases.front()) / target.cores;
+  const double held = std::clamp(each, 1.0, static_cast<double>(std::max<int64_t>(resident, 1)));
+  return tile_share(warps * held, rows, columns);
 }
 
 // How often the factors of a dot are computed: once for all columns.
@@ -528,6 +570,9 @@ class Traffic {
   }
 
  private:
+  // Fitted to products of few rows in `blocks/bert-short` and `steps/mlp` on an H200.
+  static constexpr double kNearTurn = 0.45;
+
   // A place that was loaded, and the innermost loop around the load that runs its turns in order.
   struct Seen {
     size_t tensor;
@@ -564,9 +609,9 @@ class Traffic {
         walk = loop;
         seeks |= loop->seek;
         // With a ring, several turns wait for their data at the same time, and so do turns that are
-        // written one after the other.
+        // written one after the other. These take elements one by one, mostly from near caches.
         if (loop->ring > 2) turns /= static_cast<double>(loop->ring - 1);
-        if (loop->unroll > 1) turns /= static_cast<double>(loop->unroll);
+        if (loop->unroll > 1) turns *= kNearTurn / static_cast<double>(loop->unroll);
         for (const auto& [axis, turn] : loop->levels)
           turns *= std::max(
               mean_length(tree_, {around.begin(), around.begin() + static_cast<std::ptrdiff_t>(i)},
@@ -674,8 +719,11 @@ Work work_of(const LoopTree& tree, const Target& target) {
         out.products += 2 * indices;
         return;
       }
-      if (task.unit == Unit::Fma && multiplies_tile(tree, task, around))
-        out.tile_warps = std::max(out.tile_warps, warps_of(tree.values[task.target]));
+      if (multiplies_tile(tree, task, around)) {
+        out.tile_products += 2 * indices;
+        out.tile_time += 2 * indices / share_of_tile(tree, tree.values[task.target], target);
+        return;
+      }
       const bool half = matrix ? task.tf32 || computes
                                : target.kind == TargetKind::Cpu && loaded_factors(task) > 1;
       double sums = 1;
@@ -789,9 +837,10 @@ double warp_matrix_speed(const Target& target) {
   return target.matrix_speed * (target.asynchronous_dots ? kBesideAsynchronous : 1);
 }
 
-double share_of_warps(double warps) {
-  constexpr double kUnits = 4, kHiddenWarps = 1.5;
-  return std::min(warps / kUnits, 1.0) * warps / (warps + kHiddenWarps);
+double tile_share(double warps, double rows, double columns) {
+  constexpr double kMost = 0.9, kUnits = 4, kHiddenWarps = 1.5;
+  return kMost * std::min(warps / kUnits, 1.0) * warps / (warps + kHiddenWarps) * rows * columns /
+         (rows * columns + rows + columns);
 }
 
 Cost cost_of(const LoopTree& tree, const Target& target) {
@@ -810,11 +859,7 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
   if (gpu && work.multiplies && !work.asynchronous) moving /= kWarpDotsMoving;
   const double operations = work.operations / elementwise_rate(target);
   double products = work.products / (target.flops_per_second * reached.contractions);
-  if (work.tile_warps > 0) {
-    constexpr double kManyWarps = 8;
-    const double warps = work.tile_warps * std::max(work.instances / target.cores, 1.0);
-    products *= share_of_warps(kManyWarps) / share_of_warps(std::min(warps, kManyWarps));
-  }
+  products += work.tile_time / target.flops_per_second;
   if (work.multiplies)
     products +=
         (work.matrix_products + work.small_tiles) /
@@ -843,7 +888,8 @@ Cost cost_of(const LoopTree& tree, const Target& target) {
   Cost out;
   out.bytes_read = work.read;
   out.bytes_written = work.written;
-  out.flops = work.operations + work.products + work.matrix_products + work.warp_products;
+  out.flops = work.operations + work.products + work.tile_products + work.matrix_products +
+              work.warp_products;
   out.instances = work.instances;
   out.start_seconds =
       target.launch_seconds * (reached.start + phase * static_cast<double>(tree.phases.size()));

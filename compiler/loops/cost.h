@@ -37,7 +37,8 @@ double warp_matrix_speed(const Target& target);
 
 /// The share of the rate of a multiprocessor's ordinary units that so many warps reach if they
 /// multiply tiles on chip: each of its four units has its own warps, and more of them hide more of
-/// the time that loads take. Fitted to the times of 17 tiles of attention in f32 on an H200.
-double share_of_warps(double warps);
+/// the time that loads take. A thread multiplies `rows` by `columns` elements, which it loads for
+/// each summed index. Fitted to the times of 17 tiles of attention in f32 on an H200.
+double tile_share(double warps, double rows, double columns);
 
 }  // namespace braze

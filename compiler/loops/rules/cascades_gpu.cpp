@@ -91,6 +91,23 @@ bool multiplies_floats(const Cascade& cascade) {
   });
 }
 
+// Whether the walk sums what is made of a first dot's sums. Other dots share no more than what they
+// read.
+bool sums_sums(const LoopTree& tree, const Cascade& cascade) {
+  std::set<size_t> made;
+  bool out = false;
+  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
+    const bool reads = std::ranges::any_of(task.body.steps, [&](const LoopStep& s) {
+      return s.kind == LoopStep::Kind::Read && made.contains(s.source);
+    });
+    const bool walks = contains(task.over, cascade.walk);
+    out = out || (reads && walks);
+    if (task.makes_value() && (reads || (task.kind == LoopTask::Kind::Dot && !walks)))
+      made.insert(task.target);
+  });
+  return out;
+}
+
 // The loop that is dealt to the grid, by the name of its first axis.
 std::string grid_of(const LoopTree& tree, const Cascade& cascade) {
   for (const size_t axis : cascade.nest)
@@ -434,6 +451,8 @@ std::optional<Refusal> tile_cascade_for_gpu(Scheduled& out, const Target& target
   if (floats) {
     if (has_rows_of_one_warp(before.tree, cascade))
       return no_rule("a tile of rows for dots in f32 would be mostly empty");
+    if (!sums_sums(before.tree, cascade))
+      return no_rule("nothing in f32 is summed that is made of the sums of a dot");
     return take_with_picks(out, target, [&](Scheduled& tree, bool picks) {
       return tile_cascade_by_warps(tree, cascade, target, CascadeUnit::Threads, picks);
     });

@@ -1,5 +1,5 @@
-// cascades_warps.cpp — cascades of dots on the matrix units of warps and on threads. All threads copy
-// what the walk reads ahead, into a ring, and each warp has some of the rows.
+// cascades_warps.cpp — cascades of dots on the matrix units of warps and on threads. All threads
+// copy what the walk reads ahead, into a ring, and each warp has some of the rows.
 //
 // Matrix units take the results of the first dots as factors from the registers in which they were
 // made. Threads that multiply f32 factors take them one by one, from a buffer on chip.
@@ -35,8 +35,6 @@ constexpr int64_t kCopiedBytes = 16;  // of a thread at once; also the padding o
 // Figures of threads that multiply: the threads of a warp along rows and columns, the elements that
 // each reads at once, and the registers of a thread besides sums and factors.
 constexpr int64_t kThreadRows = 4, kThreadColumns = 8, kFloatVector = 4, kThreadRegisters = 64;
-// The rows of a thread with which loads take half of the time, by the times of 17 tiles on an H200.
-constexpr double kLoadsOfRows = 1.2;
 
 // What an instance walks in the time that a second phase takes to combine chunks.
 constexpr int64_t kPhaseBytes = 64 << 10;
@@ -100,34 +98,32 @@ BlockNeeds needs_of(const CascadeFactors& factors, const WarpTile& tile) {
           .shared_bytes = chip_bytes(factors, tile)};
 }
 
-// The share of a multiprocessor's products that the threads reach with a tile, on all
-// multiprocessors. More rows of a thread make more products of what it loads, and more warps hide
-// more of the time that loads take.
+// The share of the rate of all multiprocessors that the threads reach with a tile.
 double speed_of(const LoopTree& tree, const Cascade& cascade, const CascadeFactors& factors,
                 const WarpTile& tile, const Target& target) {
   const int64_t rows_of_all = planned_extent(tree, *cascade.rows);
   const int64_t tiles = ceil_divide(rows_of_all, tile.rows());
-  const double each = static_cast<double>(instances_of(tree, cascade) * tiles) /
-                      static_cast<double>(target.cores);
+  const double each =
+      static_cast<double>(instances_of(tree, cascade) * tiles) / static_cast<double>(target.cores);
   const double full = static_cast<double>(rows_of_all) / static_cast<double>(tiles * tile.rows());
   const auto resident = static_cast<double>(resident_blocks(target, needs_of(factors, tile)));
   const double warps =
       static_cast<double>(tile.shape.warps) * std::clamp(each, 1.0, std::max(resident, 1.0));
-  const double rows = static_cast<double>(tile.shape.rows / kThreadRows);
-  return full * std::min(each, 1.0) * share_of_warps(warps) * rows / (rows + kLoadsOfRows);
+  return full * std::min(each, 1.0) *
+         tile_share(warps, static_cast<double>(tile.shape.rows / kThreadRows),
+                    static_cast<double>(tile.turn / kThreadColumns));
 }
 
-// The tile with which threads multiply fastest, in turns that are as good as can be. A walk has more
-// than one turn, or a turn that is not whole. Sums with as many columns as a turn has would have to
-// lie in threads as a turn does (`thread_layout`).
+// The tile with which threads multiply fastest, in turns that are as good as can be. A walk has
+// more than one turn, or a turn that is not whole. Sums with as many columns as a turn has would
+// have to lie in threads as a turn does (`thread_layout`).
 std::optional<WarpTile> choose_threads(const LoopTree& tree, const Cascade& cascade,
                                        const CascadeFactors& factors, const Target& target) {
   constexpr int64_t kTurns[] = {32, 64, 16};
   std::optional<WarpTile> out;
   for (const int64_t turn : kTurns) {
-    const bool alike = std::ranges::any_of(factors.dots, [&](const NamedDot& dot) {
-      return !dot.is_first && dot.columns == turn;
-    });
+    const bool alike = std::ranges::any_of(
+        factors.dots, [&](const NamedDot& dot) { return !dot.is_first && dot.columns == turn; });
     if (alike || tree.axes[cascade.walk].extent.is_constant(turn)) continue;
     double best = 0;
     for (const WarpRows& shape : kWarpRows) {
@@ -255,21 +251,31 @@ void rename_parts(const LoopTree& tree, CascadeFactors& factors) {
   });
 }
 
-// Tasks beside the dots have tiles of rows and columns only, as much as the threads can hold.
-std::optional<Refusal> refuse_tiles(const LoopTree& tree, int64_t threads) {
+// Tasks beside the dots have tiles of rows and columns only, as much as the threads can hold, and
+// with the columns of a turn or of a dot, whose layouts are bound.
+std::optional<Refusal> refuse_tiles(const LoopTree& tree, const LoopRegion& phase,
+                                    const CascadeFactors& factors, const WarpTile& tile) {
   constexpr int64_t kMostElements = 128;  // of a thread, as the registers beside the dots permit
   std::optional<Refusal> out;
-  for_each_task(tree.phases.front(), [&](const LoopTask& task, const auto& around) {
+  for_each_task(phase, [&](const LoopTask& task, const auto& around) {
     if (task.kind == LoopTask::Kind::Stage || task.kind == LoopTask::Kind::Dot) return;
     std::set<size_t> axes = own_axes(tree, task);
     axes.insert(task.over.begin(), task.over.end());
+    const auto is_bound = [&](std::optional<int64_t> extent) {
+      return extent == tile.rows() || extent == tile.turn ||
+             std::ranges::any_of(factors.dots, [&](const NamedDot& dot) {
+               return !dot.is_first && extent == dot.columns;
+             });
+    };
     int64_t dims = 0, elements = 1;
+    bool bound = true;
     for (const size_t axis : axes)
       if (const auto extent = extent_in(tree, around, axis).as_constant(); extent != 1) {
         ++dims;
-        elements *= extent.value_or(kMostElements * threads + 1);
+        bound = bound && is_bound(extent);
+        elements *= extent.value_or(kMostElements * tile.threads() + 1);
       }
-    if (dims > 2 || elements > kMostElements * threads)
+    if (dims > 2 || !bound || elements > kMostElements * tile.threads())
       out = no_rule("what is beside the dots has other tiles than rows and columns");
   });
   return out;
@@ -352,10 +358,13 @@ std::optional<Refusal> tile_cascade_by_warps(Scheduled& out, const Cascade& casc
     return refusal;
   const bool has_chunks = out.tree.phases.size() > 1 && chunks > 1;
   if (has_chunks) rename_parts(out.tree, factors);
-  if (auto refusal = refuse_tiles(out.tree, tile->threads())) return refusal;
+  const LoopRegion& walked = has_chunks ? out.tree.phases.front() : out.tree.phases.back();
+  if (auto refusal = refuse_tiles(out.tree, walked, factors, *tile)) return refusal;
   if (auto refusal = take_legal(out, RingStep{{walk}, tile->slots})) return refusal;
   for (const NamedDot& dot : factors.dots)
-    if (auto refusal = take_legal(out, UnitStep{dot.name, threads_multiply ? Unit::Fma : Unit::Mma})) return refusal;
+    if (auto refusal =
+            take_legal(out, UnitStep{dot.name, threads_multiply ? Unit::Fma : Unit::Mma}))
+      return refusal;
   if (!has_chunks) deal_tiles(out, cascade, factors.walked_bytes, target);
   // Rows are the first dimension of all tiles.
   const auto columns_of = [&](const std::string& dot) {
