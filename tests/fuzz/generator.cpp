@@ -26,7 +26,8 @@ class Generator {
       : random_(seed),
         options_(options),
         gathers_windows_(Random(~seed).one_in(4)),
-        may_be_empty_(Random(seed ^ 0x656d707479).one_in(3)) {
+        may_be_empty_(Random(seed ^ 0x656d707479).one_in(3)),
+        has_siblings_(Random(seed ^ 0x7369626c696e6773).one_in(12)) {
     if (options.symbolic && random_.one_in(4)) {
       const int64_t divisor = random_.pick({1, 1, 4, 8});
       const int64_t least = may_be_empty_ ? 0 : divisor;
@@ -43,6 +44,7 @@ class Generator {
     for (int64_t i = 0; i < count; ++i) add_op();
     if (options_.gradients && options_.reductions && random_.one_in(8)) add_gradients();
     if (random_.one_in(4)) add_updates();
+    if (has_siblings_) add_siblings();
     choose_outputs();
     return std::move(graph_);
   }
@@ -743,6 +745,27 @@ class Generator {
     }
   }
 
+  /// Many small outputs that are made alike and take over inputs, as those of an optimizer do. Some
+  /// have equal sizes.
+  void add_siblings() {
+    const DType dtype = random_.pick({DType::F32, DType::F32, DType::BF16, DType::I32});
+    const auto op = random_.pick({ElementwiseOp::add, ElementwiseOp::mul, ElementwiseOp::max});
+    const bool sums = options_.reductions && is_floating(dtype) && random_.one_in(3);
+    TensorType of_one;
+    for (int64_t count = random_.within(6, 20); count > 0; --count) {
+      if (of_one.shape.rank() == 0 || random_.one_in(3))
+        of_one = {dtype, {random_.within(1, 40), random_.within(1, 17)}};
+      const NodeId x = add_input(of_one), y = add_input(of_one);
+      NodeId value = build::map(graph_, op, {x, y});
+      if (sums) {
+        const NodeId sum = build::reduce(graph_, Monoid::Sum, value, {1});
+        value = build::map(graph_, ElementwiseOp::sub,
+                           {value, build::broadcast(graph_, sum, of_one.shape, {0})});
+      }
+      updates_.emplace_back(value, x);
+    }
+  }
+
   NodeId updated_value(NodeId input, NodeId other) {
     const DType dtype = type(input).dtype;
     if (is_stored_float(dtype))
@@ -823,7 +846,7 @@ class Generator {
   Random random_;
   GraphOptions options_;
   // Drawn apart from all else, so that the graphs of other seeds do not depend on it.
-  const bool gathers_windows_, may_be_empty_;  // may_be_empty_: the symbolic size
+  const bool gathers_windows_, may_be_empty_, has_siblings_;  // may_be_empty_: the symbolic size
   // Functions of the builder add nodes, too.
   std::shared_ptr<detail::Builder> builder_ = std::make_shared<detail::Builder>("fuzz");
   Graph& graph_ = builder_->graph;
