@@ -11,8 +11,8 @@ namespace braze {
 
 void add_beside_products(const LoopTree& tree, Work& out) {
   // Shares of the rate of memory, measured on an H200: of what is loaded and stored row by row
-  // beside a slab of sums on chip, of what is loaded for sums in registers, and of rows of results
-  // that bulk copies cannot store.
+  // beside a slab of sums on chip, of what is loaded for sums or factors in registers, and of rows
+  // of results that bulk copies cannot store.
   constexpr double kByRows = 0.25, kByRegisters = 0.35, kOddRows = 0.1;
   bool by_rows = false;
   for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
@@ -27,6 +27,9 @@ void add_beside_products(const LoopTree& tree, Work& out) {
     out.slowly += bytes / rate;
   };
   for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
+    if (task.unit == Unit::Wgmma)
+      for (const LoopStep& s : task.body.steps)
+        if (s.kind == LoopStep::Kind::Load) add(s.source, kByRegisters);
     if (task.makes_value()) return;
     const TensorType& type = tree.tensors[task.target].type;
     const Expr row = type.shape[type.shape.rank() - 1] * static_cast<int64_t>(size_of(type.dtype));

@@ -211,9 +211,9 @@ ValueId TreeEmitter::left_factor(const LoopTask& task) {
 }
 
 // Whether a factor of a dot needs no mask beyond the end of the summed axis. There the other factor
-// is 0, because it is copied; this factor must be finite. A sum of another dot is 0 too, and so are
-// the slices of plain programs. What is computed from sums or from what is loaded may be anything
-// (exp(0 - m) is infinite if m is low enough).
+// is 0, because it is copied; this factor must be finite. The copies of plain programs are 0. What
+// is computed from sums or from what is loaded may be anything (exp(0 - m) is infinite if m is low
+// enough), and so may sums of another dot, of an infinite row times the zeros there.
 bool TreeEmitter::is_zero_beyond(const LoopTask& task, uint32_t result) const {
   LoopBody only = task.body;
   only.results = {result};
@@ -222,7 +222,7 @@ bool TreeEmitter::is_zero_beyond(const LoopTask& task, uint32_t result) const {
     const LoopStep& s = only.steps[i];
     const bool converts = s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::convert;
     const bool reads_zero =
-        s.kind == LoopStep::Kind::Read && (!tree_.roles || !chips_.contains(s.source));
+        s.kind == LoopStep::Kind::Read && !tree_.roles && chips_.contains(s.source);
     if (needed[i] && !reads_zero && !converts) return false;
   }
   return true;

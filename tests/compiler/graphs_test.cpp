@@ -3,8 +3,10 @@
 // GPU that BRAZE_TEST_DEVICE names.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <span>
@@ -250,6 +252,35 @@ TEST(Graphs, CascadesOfDotsOnCpusFollowTheCost) {
           compile(attention(spelling, heads, n), find_target("sim:x86-64-v4").value());
       EXPECT_EQ(program.launches.size(), 1u) << spelling << " " << n;
     }
+}
+
+// Sums of a row with an infinity are infinite or NaN beyond the end of an axis, too, where other
+// factors are zeros. None of that reaches another dot.
+TEST(Graphs, InfiniteRowsOfChainsStayInfinite) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    const Graph graph = parse_graph(fmt::format(R"(braze 1 graph
+graph @chain(%x: {0}[100, 64], %w: {0}[64, 70], %v: {0}[70, 40]) {{
+  %d = dot %x, %w {{contract: [1] x [0]}} : {0}[100, 70]
+  %y = dot %d, %v {{contract: [1] x [0]}} : {0}[100, 40]
+  return %y
+}})",
+                                                dtype),
+                                    "chain");
+    std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
+    for (HostTensor& input : inputs)
+      for (int64_t i = 0; i < input.numel(); ++i)
+        input.set_double(i, static_cast<double>(i % 7 + 1) / 8);
+    inputs[0].set_double(3 * 64 + 5, std::numeric_limits<double>::infinity());
+    CompileOptions options = verifying();
+    options.by_cost = false;
+    for (const char* name : {"sim:sm_90", "sim:sm_80"}) {
+      const Device device(name);
+      const auto program = testing::compile_for(device, graph, options);
+      const HostTensor y = testing::run(program, device, inputs)[0];
+      for (int64_t i = 0; i < y.numel(); ++i)
+        ASSERT_EQ(std::isinf(y.get_double(i)), i / 40 == 3) << dtype << name << i;
+    }
+  }
 }
 
 // On GPUs too, in f32.

@@ -216,7 +216,9 @@ int64_t count_chunks(const LoopTree& tree, const Cascade& cascade, const Cascade
 }
 
 // Binds the layout in which a staged factor is copied: neighbours in memory belong to one thread.
-void bind_copy(Scheduled& out, size_t value, int64_t threads) {
+// Extents that few threads divide would leave most of the copy to each of them.
+std::optional<Refusal> bind_copy(Scheduled& out, size_t value, int64_t threads) {
+  constexpr int64_t kMostCopied = 64;  // elements of a thread
   const LoopTree& tree = out.tree;
   const ItemPlace place = maker_of(tree, value);
   const LoopTask& task = task_at(tree, place);
@@ -228,10 +230,10 @@ void bind_copy(Scheduled& out, size_t value, int64_t threads) {
       axes.push_back(axis);
       extents.push_back(extent.value_or(0));
     }
-  if (axes.size() != 2 || std::ranges::count(extents, 0) > 0) return;
+  if (axes.size() != 2 || std::ranges::count(extents, 0) > 0) return std::nullopt;
   const LoopAxis& last = tree.axes[axes[1]];
   const LoopStep& load = task.body.steps[task.body.results[0]];
-  if (!is_load(load)) return;
+  if (!is_load(load)) return std::nullopt;
   const int64_t vector = std::min(
       vector_along({{load.source, linear_offset(load.at, tree.tensors[load.source].type.shape),
                      size_of(load.dtype)}},
@@ -239,8 +241,15 @@ void bind_copy(Scheduled& out, size_t value, int64_t threads) {
       extents[1] & -extents[1]);
   const int64_t vectors = extents[1] / vector, along = std::min(threads, vectors & -vectors);
   Layout layout = spread(extents, {threads / along, along}, vector);
+  int64_t each = 1;
+  for (const std::vector<Digit>& axis : layout.axes)
+    for (const Digit& digit : axis)
+      if (digit.resource == Resource::Register) each *= digit.extent;
+  if (each > kMostCopied && each * threads > extents[0] * extents[1])
+    return no_rule("few threads divide a copied factor");
   if (axes[0] > axes[1]) std::swap(layout.axes[0], layout.axes[1]);
   out.try_take(BindStep{{true, tree.values[value].name}, layout});
+  return std::nullopt;
 }
 
 // The dots of the cascade by the names that they have after their walk was cut into chunks.
@@ -251,19 +260,41 @@ void rename_parts(const LoopTree& tree, CascadeFactors& factors) {
   });
 }
 
+// What an instance copies for all turns of the walk must not be read along the walk as well, unless
+// all turns are whole: the last one reads beyond the end of the copy.
+std::optional<Refusal> refuse_walked_copies(const LoopTree& tree, const Cascade& cascade,
+                                            const CascadeFactors& factors, int64_t turn) {
+  const LoopAxis& walk = tree.axes[cascade.walk];
+  if (walk.extent.is_multiple_of(turn)) return std::nullopt;
+  bool walked = false;
+  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
+    for (const LoopStep& s : task.body.steps)
+      walked |= is_load(s) &&
+                std::ranges::any_of(factors.staged,
+                                    [&](const StagedFactor& staged) {
+                                      return !staged.in_walk &&
+                                             staged.tensor == tree.tensors[s.source].name;
+                                    }) &&
+                std::ranges::any_of(s.at, [&](const Expr& e) { return e.uses(walk.name); });
+  });
+  return walked ? std::optional(no_rule("a factor that is copied once is read along the walk, too"))
+                : std::nullopt;
+}
+
 // Tasks beside the dots have tiles of rows and columns only, as much as the threads can hold, and
 // with the columns of a turn or of a dot, whose layouts are bound.
 std::optional<Refusal> refuse_tiles(const LoopTree& tree, const LoopRegion& phase,
-                                    const CascadeFactors& factors, const WarpTile& tile) {
+                                    const std::string& rows, const CascadeFactors& factors,
+                                    const WarpTile& tile) {
   constexpr int64_t kMostElements = 128;  // of a thread, as the registers beside the dots permit
   std::optional<Refusal> out;
   for_each_task(phase, [&](const LoopTask& task, const auto& around) {
     if (task.kind == LoopTask::Kind::Stage || task.kind == LoopTask::Kind::Dot) return;
     std::set<size_t> axes = own_axes(tree, task);
     axes.insert(task.over.begin(), task.over.end());
-    const auto is_bound = [&](std::optional<int64_t> extent) {
-      return extent == tile.rows() || extent == tile.turn ||
-             std::ranges::any_of(factors.dots, [&](const NamedDot& dot) {
+    const auto is_bound = [&](size_t axis, std::optional<int64_t> extent) {
+      if (tree.axes[axis].name == rows) return true;
+      return extent == tile.turn || std::ranges::any_of(factors.dots, [&](const NamedDot& dot) {
                return !dot.is_first && extent == dot.columns;
              });
     };
@@ -272,7 +303,7 @@ std::optional<Refusal> refuse_tiles(const LoopTree& tree, const LoopRegion& phas
     for (const size_t axis : axes)
       if (const auto extent = extent_in(tree, around, axis).as_constant(); extent != 1) {
         ++dims;
-        bound = bound && is_bound(extent);
+        bound = bound && is_bound(axis, extent);
         elements *= extent.value_or(kMostElements * tile.threads() + 1);
       }
     if (dims > 2 || !bound || elements > kMostElements * tile.threads())
@@ -346,6 +377,7 @@ std::optional<Refusal> tile_cascade_by_warps(Scheduled& out, const Cascade& casc
                     : one_warp       ? choose_one_warp(out.tree, cascade, factors, target)
                                      : choose_warps(out.tree, cascade, factors, target);
   if (!tile) return no_rule("the sums or the copies of a turn do not fit into the machine");
+  if (auto refusal = refuse_walked_copies(out.tree, cascade, factors, tile->turn)) return refusal;
   const int64_t chunks =
       one_warp ? count_chunks(out.tree, cascade, factors, *tile, target) : int64_t{1};
   const size_t values = out.tree.values.size();
@@ -359,7 +391,7 @@ std::optional<Refusal> tile_cascade_by_warps(Scheduled& out, const Cascade& casc
   const bool has_chunks = out.tree.phases.size() > 1 && chunks > 1;
   if (has_chunks) rename_parts(out.tree, factors);
   const LoopRegion& walked = has_chunks ? out.tree.phases.front() : out.tree.phases.back();
-  if (auto refusal = refuse_tiles(out.tree, walked, factors, *tile)) return refusal;
+  if (auto refusal = refuse_tiles(out.tree, walked, rows, factors, *tile)) return refusal;
   if (auto refusal = take_legal(out, RingStep{{walk}, tile->slots})) return refusal;
   for (const NamedDot& dot : factors.dots)
     if (auto refusal =
@@ -393,7 +425,8 @@ std::optional<Refusal> tile_cascade_by_warps(Scheduled& out, const Cascade& casc
       return refusal;
   }
   for (size_t value = values; value < out.tree.values.size(); ++value)
-    if (out.tree.values[value].storage == Storage::Chip) bind_copy(out, value, threads);
+    if (out.tree.values[value].storage == Storage::Chip)
+      if (auto refusal = bind_copy(out, value, threads)) return refusal;
   return has_chunks ? deal_chunks(out, threads) : std::nullopt;
 }
 

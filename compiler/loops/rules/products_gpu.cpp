@@ -207,6 +207,11 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
     out.slice = size.ahead && size.depth != 2 * best->slice ? 2 * best->slice : best->slice;
     out.stages = size.ahead ? kMatrixStages : kLeastStages;
   }
+  // A slice takes several products of matrices, in a loop, and is not the whole depth.
+  if (out.slice == out.depth) {
+    if (size.depth <= 2 * out.depth) return std::nullopt;
+    out.slice = 2 * out.depth;
+  }
   out.copies = halves || size.ahead;
   // Two blocks with the largest tile can share the registers of a multiprocessor if factors are not
   // computed, little follows the products, and vectors are copied.

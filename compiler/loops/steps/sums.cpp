@@ -205,6 +205,7 @@ LoopTree take(LoopTree tree, const DrawStep& step) {
   }
   body.results[drawn.result] = made;
   remove_dead_steps(body);
+  task.unrounded = task.unrounded && sums_products(task);
   const DType sum = finds_extreme(task) ? old : compute_type(old);
   tree.values[value].dtype = sum;
   const auto& axes = tree.values[value].axes;
