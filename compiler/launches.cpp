@@ -94,11 +94,17 @@ std::optional<Refusal> refuse_if_slower(const CompiledFusion& longest, const Loo
   return std::nullopt;
 }
 
+/// The kernel of a list, and the tensors of the forms that are its parameters.
+struct ListKernel {
+  Kernel kernel;
+  std::vector<size_t> tensors;
+};
+
 // The kernel of a list, or the reason why there is none.
-std::variant<Kernel, Refusal> list_kernel(const Compilation& compilation,
-                                          const std::vector<CompiledFusion>& fusions,
-                                          const ListForms& lists,
-                                          const std::vector<size_t>& members) {
+std::variant<ListKernel, Refusal> list_kernel(const Compilation& compilation,
+                                              const std::vector<CompiledFusion>& fusions,
+                                              const ListForms& lists,
+                                              const std::vector<size_t>& members) {
   const Target& target = compilation.target;
   std::vector<const LoopTree*> forms;
   double seconds = 0;
@@ -119,9 +125,13 @@ std::variant<Kernel, Refusal> list_kernel(const Compilation& compilation,
   if (auto refusal = refuse_if_slower(fusions[*longest], with_sizes(tiling.tree, own), target))
     return std::move(*refusal);
   compilation.viewers.show("loops", tiling.tree, tiling.tree.name);
+  // Steps may have given another name to a tensor of the forms.
+  std::vector<size_t> tensors;
+  for (size_t t = 0; t < tiling.tree.tensors.size(); ++t)
+    tensors.push_back(tiling.tree.tensors[t].same.value_or(t));
   Kernel kernel = lower_tiling(compilation, tiling, seconds, [&](size_t parameter) {
     return std::ranges::all_of(forms, [&](const LoopTree* form) {
-      return compilation.unwritten[form->tensors[parameter].node.index];
+      return compilation.unwritten[form->tensors[tensors[parameter]].node.index];
     });
   });
   kernel.members = static_cast<int64_t>(members.size());
@@ -129,7 +139,7 @@ std::variant<Kernel, Refusal> list_kernel(const Compilation& compilation,
   if (kernel.resident || parameter_bytes(kernel, kernel.members) > kMostParameterBytes)
     return Refusal{&codes::kUnlike, "a launch cannot pass the memory of all members", ""};
   check_after(kernel, "joining");
-  return kernel;
+  return ListKernel{std::move(kernel), std::move(tensors)};
 }
 
 // Replaces launches whose members differ in their sizes by launches of one kernel for all of them.
@@ -153,15 +163,16 @@ void join_lists(const Compilation& compilation, Kernels& kernels, const ListForm
     }
     CompiledFusion& first = kernels.fusions[members.front()];
     auto made = list_kernel(compilation, kernels.fusions, lists, members);
-    if (auto* kernel = std::get_if<Kernel>(&made)) {
-      codes[n] = "list " + kernel->name;
+    if (auto* list = std::get_if<ListKernel>(&made)) {
+      codes[n] = "list " + list->kernel.name;
       parts[n] = {members};
       for (const size_t k : members) {
         std::vector<NodeId>& parameters = kernels.fusions[k].parameters;
         parameters.clear();
-        for (const LoopTensor& tensor : lists.forms[k]->tensors) parameters.push_back(tensor.node);
+        for (const size_t tensor : list->tensors)
+          parameters.push_back(lists.forms[k]->tensors[tensor].node);
       }
-      first.kernel = std::move(*kernel);
+      first.kernel = std::move(list->kernel);
       return;
     }
     const Refusal& refusal = std::get<Refusal>(made);

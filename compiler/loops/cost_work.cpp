@@ -143,10 +143,10 @@ double whole_tiles(const LoopTree& tree, const std::vector<const Loop*>& around)
 // Whether threads multiply a tile of which they sum many indices, from buffers on chip.
 bool multiplies_tile(const LoopTree& tree, const LoopTask& task,
                      const std::vector<const Loop*>& around) {
-  constexpr double kMany = 8;
   return task.kind == LoopTask::Kind::Dot && task.unit == Unit::Fma &&
-         std::ranges::any_of(
-             task.over, [&](size_t axis) { return most(extent_in(tree, around, axis)) > kMany; });
+         std::ranges::any_of(task.over, [&](size_t axis) {
+           return most(extent_in(tree, around, axis)) > kMostUnrolledSums;
+         });
 }
 
 // Bytes of shared memory for what is kept on chip, and for factors that turns make.

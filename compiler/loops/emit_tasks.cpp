@@ -362,8 +362,8 @@ std::map<size_t, TreeEmitter::OnChip> TreeEmitter::buffered_factors(const LoopTa
 void TreeEmitter::dot(const LoopTask& task) {
   constexpr int64_t kUnrolledTurns = 4;
   // Indices of a summed axis whose elements a thread loads at once, and how often the loop over
-  // them is unrolled; so few indices need no loop.
-  constexpr int64_t kSteps = 4, kUnrolledSteps = 2, kMostSteps = 8;
+  // them is unrolled.
+  constexpr int64_t kSteps = 4, kUnrolledSteps = 2;
   if (is_summed_as_fold(task, axes_)) return fold(task);
   if (task.unit == Unit::Mma) return multiply_matrices(task);
   const std::map<size_t, OnChip> buffered = buffered_factors(task);
@@ -402,7 +402,7 @@ void TreeEmitter::dot(const LoopTask& task) {
       steps_.reset();
       return before;
     };
-    if (whole && ring_ && extent <= kMostSteps) return steps(begin, extent, sum);
+    if (whole && ring_ && extent <= kMostUnrolledSums) return steps(begin, extent, sum);
     if (whole && ring_) {
       const int64_t rest = extent % kSteps;
       sum = builder_.for_loop(

@@ -70,6 +70,10 @@ struct LoopValue {
   NodeId node = {};
 };
 
+/// A dot on ordinary units sums so few indices of a turn one after the other, from registers; more
+/// are a loop that reads buffers.
+inline constexpr int64_t kMostUnrolledSums = 8;
+
 /// One operation of a body. The operations are numbered in order.
 struct LoopStep {
   enum class Kind : uint8_t {

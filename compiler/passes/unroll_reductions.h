@@ -1,4 +1,4 @@
-// unroll_reductions.h — reductions of very few elements become expressions.
+// unroll_reductions.h — reductions of few elements become expressions.
 //
 // A kernel can compute an expression at every step of a loop, but not a reduction on which the
 // terms of another reduction depend. For example, the distances of pairs of points, each of which

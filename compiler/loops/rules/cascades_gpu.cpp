@@ -38,8 +38,6 @@ constexpr int64_t kMostGrouped = 8;
 // A thread of the phase that looks at integers from memory has those of one turn of the walk.
 constexpr WalkRanges kRanges{128, 32};
 
-bool is_load(const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }
-
 // A longer axis would be mostly zeros.
 constexpr int64_t kMostPadding = 2;
 constexpr int64_t kFloatDepth = 4;  // that a thread reads at once

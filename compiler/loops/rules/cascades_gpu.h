@@ -15,11 +15,13 @@ namespace braze {
 /// or threads.
 enum class CascadeUnit { Asynchronous, Warps, Threads };
 
+inline bool is_load(const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }
+
 /// A dot by name, which steps do not change.
 struct NamedDot {
   std::string name;
-  bool swap;      ///< whether the right factor has the rows
-  bool is_first;  ///< whether its sums are complete in a turn of the walk
+  bool swap;        ///< whether the right factor has the rows
+  bool is_first;    ///< whether its sums are complete in a turn of the walk
   int64_t columns;  ///< of its sums; without those along the walk
 };
 

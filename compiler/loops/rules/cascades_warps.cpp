@@ -40,8 +40,6 @@ constexpr int64_t kThreadRows = 4, kThreadColumns = 8, kFloatVector = 4, kThread
 constexpr int64_t kPhaseBytes = 64 << 10;
 constexpr int64_t kMostChunks = 128;
 
-bool is_load(const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }
-
 // --- The matrix units of warps -----------------------------------------------------------------
 
 // The rows of an instance, the turns of the walk, and the slots of its ring.
