@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "compiler/loops/emit_p.h"
+#include "compiler/loops/steps/places.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -211,9 +212,10 @@ ValueId TreeEmitter::left_factor(const LoopTask& task) {
 }
 
 // Whether a factor of a dot needs no mask beyond the end of the summed axis. There the other factor
-// is 0, because it is copied; this factor must be finite. The copies of plain programs are 0. What
-// is computed from sums or from what is loaded may be anything (exp(0 - m) is infinite if m is low
-// enough), and so may sums of another dot, of an infinite row times the zeros there.
+// is 0, because it is copied; this factor must be finite. The copies of plain programs are 0, and
+// so is what another task has made for this. What is computed here from sums or from what is loaded
+// may be anything (exp(0 - m) is infinite if m is low enough), and so may sums of another dot, of
+// an infinite row times the zeros there.
 bool TreeEmitter::is_zero_beyond(const LoopTask& task, uint32_t result) const {
   LoopBody only = task.body;
   only.results = {result};
@@ -221,8 +223,9 @@ bool TreeEmitter::is_zero_beyond(const LoopTask& task, uint32_t result) const {
   for (size_t i = 0; i < needed.size(); ++i) {
     const LoopStep& s = only.steps[i];
     const bool converts = s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::convert;
-    const bool reads_zero =
-        s.kind == LoopStep::Kind::Read && !tree_.roles && chips_.contains(s.source);
+    const bool reads_zero = s.kind == LoopStep::Kind::Read &&
+                            (!tree_.roles || !chips_.contains(s.source)) &&
+                            task_at(tree_, maker_of(tree_, s.source)).kind != LoopTask::Kind::Dot;
     if (needed[i] && !reads_zero && !converts) return false;
   }
   return true;
