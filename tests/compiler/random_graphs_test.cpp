@@ -30,7 +30,7 @@ TEST_P(RandomGraphs, AgreeWithTheInterpreter) {
   const uint64_t first = first_seed() + GetParam();
   for (uint64_t seed = first; seed < first + kGraphsATest; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const Graph graph = fuzz::random_graph(seed, {});
+    const Graph graph = fuzz::random_graph(seed, {.siblings = true});
     EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, seed)));
   }
 }

@@ -27,7 +27,7 @@ class Generator {
         options_(options),
         gathers_windows_(Random(~seed).one_in(4)),
         may_be_empty_(Random(seed ^ 0x656d707479).one_in(3)),
-        has_siblings_(Random(seed ^ 0x7369626c696e6773).one_in(12)) {
+        has_siblings_(options.siblings && Random(seed ^ 0x7369626c696e6773).one_in(12)) {
     if (options.symbolic && random_.one_in(4)) {
       const int64_t divisor = random_.pick({1, 1, 4, 8});
       const int64_t least = may_be_empty_ ? 0 : divisor;
