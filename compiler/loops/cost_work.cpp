@@ -8,6 +8,7 @@
 #include "compiler/fusion/recompute.h"
 #include "compiler/loops/cost.h"
 #include "compiler/loops/cost_p.h"
+#include "compiler/loops/rules/asynchronous.h"
 #include "compiler/loops/rules/facts.h"
 #include "compiler/loops/rules/sliced_tiles.h"
 #include "compiler/loops/steps/factors.h"
@@ -166,12 +167,9 @@ int64_t chip_bytes(const LoopTree& tree) {
         out += extents(value.axes) * static_cast<double>(size_of(value.dtype)) * slots;
       }
       if (!multiplies_tile(tree, task, around)) return;
-      for (const uint32_t result : task.body.results) {
-        if (task.body.steps[result].kind != LoopStep::Kind::Apply) continue;
-        LoopTask factor = task;
-        factor.body.results = {result};
-        factor.rescale.reset();
-        remove_dead_steps(factor.body);
+      for (size_t n = 0; n < task.body.results.size(); ++n) {
+        if (task.body.steps[task.body.results[n]].kind != LoopStep::Kind::Apply) continue;
+        const LoopTask factor = with_factor(task, n);
         out += extents(axes_used(tree, factor)) * static_cast<double>(size_of(body_dtype(task)));
       }
     });
@@ -202,14 +200,9 @@ double share_of_tile(const LoopTree& tree, const LoopValue& sums, const Target& 
 double factor_elements(const LoopTree& tree, const LoopTask& dot,
                        const std::vector<const Loop*>& around) {
   double out = 0;
-  for (const uint32_t result : dot.body.results) {
-    if (dot.body.steps[result].kind != LoopStep::Kind::Apply) continue;
-    LoopTask factor = dot;
-    factor.body.results = {result};
-    factor.rescale.reset();
-    remove_dead_steps(factor.body);
-    out = std::max(out, elements_along(tree, axes_used(tree, factor)));
-  }
+  for (size_t n = 0; n < dot.body.results.size(); ++n)
+    if (dot.body.steps[dot.body.results[n]].kind == LoopStep::Kind::Apply)
+      out = std::max(out, elements_along(tree, axes_of_factor(tree, dot, n)));
   std::vector<const Loop*> outside;
   for (const Loop* loop : around) {
     if (loop->bounds)

@@ -40,7 +40,7 @@ constexpr int64_t kThreadRows = 4, kThreadColumns = 8, kFloatVector = 4, kThread
 constexpr int64_t kPhaseBytes = 64 << 10;
 constexpr int64_t kMostChunks = 128;
 
-// --- The matrix units of warps -----------------------------------------------------------------
+// --- Matrix units of warps, and threads --------------------------------------------------------
 
 // The rows of an instance, the turns of the walk, and the slots of its ring.
 struct WarpTile {
