@@ -99,7 +99,7 @@ void Prices::number_nodes() {
 }
 
 // The nodes in an order that depends on how they are made and not on their numbers, so that kernels
-// that join the same parts in another order have one price.
+// whose elementwise ops stand in another order have one price.
 std::vector<NodeId> Prices::ordered(const Fusion& fusion) {
   for (NodeId input : fusion.inputs) made_[input.index] = loaded_[input.index];
   for (NodeId node : fusion.after) made_[node.index] = 0;
@@ -134,9 +134,11 @@ Prices::Key Prices::key_of(const Fusion& fusion, const std::vector<NodeId>& node
       key.push_back(place);
     }
   }
-  const size_t outputs = key.size();
+  // A loop tree keeps the graph's order of reductions and of results, and rules may depend on it.
+  for (NodeId node : fusion.nodes)
+    if (const LoopForm* form = forms_.find(node); form && form->reduces())
+      key.push_back(place_[node.index]);
   for (NodeId output : fusion.outputs) key.push_back(place_[output.index]);
-  std::sort(key.begin() + static_cast<ptrdiff_t>(outputs), key.end());
   return key;
 }
 

@@ -763,12 +763,11 @@ class TreeBuilder {
       for (const size_t q : read_by(roots_[r]))
         depth[r] = std::max(depth[r], depth[q] + !roots_[q].reduced.empty());
     // In a cascade, dots that wait for no other dot come first: the matrix unit is busy with them
-    // while others wait.
+    // while others wait. So do stores that wait for fewer dots, since they stand in the turns of
+    // the walk that makes what they store.
     if (cascade_) {
-      const auto first_store =
-          std::ranges::find_if(out, [&](size_t r) { return stores(roots_[r]); });
-      std::stable_sort(out.begin(), first_store,
-                       [&](size_t a, size_t b) { return depth[a] < depth[b]; });
+      std::ranges::stable_sort(out, {},
+                               [&](size_t r) { return std::pair(stores(roots_[r]), depth[r]); });
       return out;
     }
     if (!may_cut()) return out;

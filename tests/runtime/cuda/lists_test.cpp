@@ -10,9 +10,10 @@
 namespace braze::test {
 namespace {
 
-// The same of six sizes, one of which is 0, and two products: enough launches for a recorded call.
+// The same of six sizes, one of which is 0, and two products that are no one kernel: enough
+// launches for a recorded call.
 constexpr std::string_view kGraph = R"(braze 1 graph
-graph @f(%s: f32[40, 40], %a: f32[30, 7], %b: f32[1000], %c: f32[5], %d: f32[0], %e: f32[128], %g: f32[3, 3, 3]) {
+graph @f(%s: f32[40, 40], %a: f32[30, 7], %b: f32[1000], %c: f32[5], %d: f32[0], %e: f32[128], %g: f32[3, 3, 3], %u: f32[9, 40]) {
   %xa = mul %a, %a : f32[30, 7]
   %ya = sub %a, %xa : f32[30, 7]
   %xb = mul %b, %b : f32[1000]
@@ -26,7 +27,7 @@ graph @f(%s: f32[40, 40], %a: f32[30, 7], %b: f32[1000], %c: f32[5], %d: f32[0],
   %xg = mul %g, %g : f32[3, 3, 3]
   %yg = sub %g, %xg : f32[3, 3, 3]
   %p = dot %s, %s {contract: [1] x [0]} : f32[40, 40]
-  %q = dot %p, %s {contract: [1] x [0]} : f32[40, 40]
+  %q = dot %p, %u {contract: [0] x [1]} : f32[40, 9]
   return %ya, %yb, %yc, %yd, %ye, %yg, %q
 }
 )";
