@@ -93,6 +93,8 @@ class Search {
         live_(needed_nodes(graph_)),
         prices_(prices),
         kernels_(forms, live_, roots_with_remade()) {
+    for (const GraphOutput& output : graph_.outputs())
+      if (output.updates) updated_by_.emplace(output.node, graph_.inputs()[*output.updates]);
     std::vector<const Fusion*> asked;
     for (size_t k = 0; k < kernels_.size(); ++k)
       if (has_price(kernels_[k])) asked.push_back(&kernels_[k].fusion);
@@ -577,14 +579,15 @@ class Search {
   // because it combines elements of this input.
   double copying_seconds(const Fusion& fusion) const {
     double out = 0;
-    for (const GraphOutput& output : graph_.outputs()) {
-      if (!output.updates) continue;
-      const NodeId input = graph_.inputs()[*output.updates];
-      if (!std::ranges::binary_search(fusion.outputs, output.node) ||
-          !std::ranges::binary_search(fusion.inputs, input) || !combines(fusion, input))
-        continue;
-      const double bytes = elements(input) * static_cast<double>(size_of(graph_[input].type.dtype));
-      out += target_.launch_seconds + 2 * bytes / target_.memory_bytes_per_second;
+    for (const NodeId output : fusion.outputs) {
+      const auto [first, last] = updated_by_.equal_range(output);
+      for (auto it = first; it != last; ++it) {
+        const NodeId input = it->second;
+        if (!std::ranges::binary_search(fusion.inputs, input) || !combines(fusion, input)) continue;
+        const double bytes =
+            elements(input) * static_cast<double>(size_of(graph_[input].type.dtype));
+        out += target_.launch_seconds + 2 * bytes / target_.memory_bytes_per_second;
+      }
     }
     return out;
   }
@@ -729,12 +732,6 @@ class Search {
     }
   }
 
-  // The kernels between a factor of a dot and the dots from which it is made, through nothing that
-  // is placed; those of these dots, and those that reduce the same values.
-  struct FactorSource {
-    std::set<size_t> kernels;
-    bool reduces = false;
-  };
   // The kernel that computes a dot. The dot need not be its root: another form of the result, such
   // as a reshape, may be what is in memory.
   size_t kernel_with(NodeId dot) const {
@@ -742,6 +739,13 @@ class Search {
     const std::vector<size_t> homes = kernels_.homes(dot);
     return homes.size() == 1 ? homes[0] : KernelGraph::kNone;
   }
+
+  // The kernels between a factor of a dot and the dots from which it is made, through nothing that
+  // is placed; those of these dots, and those that reduce the same values.
+  struct FactorSource {
+    std::set<size_t> kernels;
+    bool reduces = false;
+  };
   FactorSource source_of(NodeId factor) const {
     const auto is_dot = [&](NodeId node) {
       const LoopForm* form = forms_.find(node);
@@ -1012,7 +1016,8 @@ class Search {
   // Of a node: the most collectives on a way to it, and how many come before the first one that
   // needs it. Both are empty without a mesh.
   std::vector<uint32_t> exchanges_, needed_at_;
-  std::vector<std::vector<NodeId>> groups_;  // roots of each kernel that computes values again
+  std::multimap<NodeId, NodeId> updated_by_;  // output -> the inputs that it updates
+  std::vector<std::vector<NodeId>> groups_;   // roots of each kernel that computes values again
   KernelGraph kernels_;
   std::vector<Found> found_;                  // worth merging, not ranked yet
   std::map<Pair, double> savings_;            // of those that are worth merging, at most

@@ -569,7 +569,7 @@ void TreeEmitter::loop(const Loop& loop) {
   if (loop.on == Machine::Group)
     group(loop);
   else if (loop.on == Machine::None)
-    stream(loop);
+    in_raised(loop, [&] { stream(loop); });
   else if (&loop == ranks_)
     in_turn(loop.levels[0], axes_[loop.levels[0].axis].begin + rank_ * Expr(loop.levels[0].turn),
             /*shared=*/true, [&] { region(loop.body); });
@@ -698,8 +698,10 @@ void TreeEmitter::stream(const Loop& loop) {
     const bool ends =
         stream.high.is_multiple_of(axes_[axis].turn) ||
         is_decided({tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
-    if (!stream.fills && !ends)
+    if (!stream.fills && !ends) {
       stream.turns = min(stream.turns, ceildiv(stream.high - stream.low, length));
+      fill_kept(loop);
+    }
   }
   stream.nonempty |= stream.turns.range().min > 0;
   const auto ends_by = [&](const Expr& end) {
@@ -733,10 +735,13 @@ void TreeEmitter::stream(const Loop& loop) {
   if (loop.seek) return seek(stream);
   std::vector<const LoopTask*> begun;
   for (const LoopTask* task : stream.carried)
-    if (!states_.contains(task->target) && !totals_.contains(task->target)) {
+    if (!states_.contains(task->target) && !totals_.contains(task->target) &&
+        !in_slabs_.contains(task->target)) {
       begin_state(*task, loop);
       begun.push_back(task);
     }
+  std::erase_if(stream.carried,
+                [&](const LoopTask* task) { return in_slabs_.contains(task->target); });
   // A loop without turns is left out, because its body may have no meaning.
   if (stream.turns.range().max <= 0) return end_states(begun);
   if (ringed) {

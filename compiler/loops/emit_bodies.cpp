@@ -659,8 +659,9 @@ ValueId TreeEmitter::seen_nothing(size_t value, ValueId running) {
                       {rounded(running, dtype), ValueOperand::literal(dtype, nothing->second)});
 }
 
-// As long as no element was seen, bodies and ratios use 0 in place of the identity.
+// As long as no element was seen, bodies and ratios use 0 in place of an identity that spreads.
 ValueId TreeEmitter::guarded(size_t value, ValueId running) {
+  if (!guards_[value]) return running;
   const auto [found, added] = guarded_.try_emplace(running, running);
   if (!added) return found->second;
   const ValueId nothing = seen_nothing(value, running);

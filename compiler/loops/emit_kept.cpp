@@ -1,6 +1,7 @@
 // emit_kept.cpp — values that a plain program keeps in memory (E18): in buffers on chip, which
 // other loops of an instance read, and in workspaces, which other phases read.
 #include <algorithm>
+#include <numeric>
 
 #include "compiler/loops/emit_p.h"
 #include "compiler/loops/steps/places.h"
@@ -56,6 +57,7 @@ void TreeEmitter::plan_kept(const LoopRegion& phase) {
       for (size_t i = around.size(); i-- > 0;)
         if (runs_over(*around[i], task.over)) outside.resize(i + 1);
       note(task.target, outside);
+      if (auto slabs = slabs_of(task, around); !slabs.empty()) slabs_[task.target] = slabs;
     }
     for (const LoopBody* body : {&task.body, task.rescale ? &*task.rescale : nullptr})
       for (size_t i = 0; body && i < body->steps.size(); ++i)
@@ -102,12 +104,19 @@ void TreeEmitter::declare_kept(const LoopRegion& items) {
     if (kept.storage == Storage::Result) continue;
     const LoopTask& maker = task_at(tree_, maker_of(tree_, value));
     const bool placed = maker.kind == LoopTask::Kind::Place;
-    const DType dtype = placed ? sums_dtype(maker) : kept.dtype;
+    const DType dtype = placed                   ? sums_dtype(maker)
+                        : slabs_.contains(value) ? state_dtype(maker)
+                                                 : kept.dtype;
     OnChip chip{.memory = {}, .item = {}, .begin = {}, .extents = room_of(value, items)};
+    chip.order.resize(kept.axes.size());
+    std::iota(chip.order.begin(), chip.order.end(), size_t{0});
     for (const size_t axis : kept.axes) chip.begin.push_back(axes_[axis].begin);
+    // Of a dot's sums, vectors are stored and loaded, which lie along the last dimension of tiles.
+    if (maker.kind == LoopTask::Kind::Dot)
+      std::ranges::sort(chip.order, {}, [&](size_t i) { return kept.axes[i]; });
     std::vector<int64_t> extents;
-    for (const int64_t extent : chip.extents)
-      if (extent > 1) extents.push_back(extent);
+    for (const size_t i : chip.order)
+      if (chip.extents[i] > 1) extents.push_back(chip.extents[i]);
     if (extents.empty()) extents.push_back(1);
     const int64_t line = kLineBytes / static_cast<int64_t>(size_of(dtype));
     if (int64_t& row = extents.back();
@@ -124,20 +133,26 @@ std::vector<Expr> TreeEmitter::place_in_buffer(const OnChip& chip,
                                                const std::vector<Expr>& at) const {
   std::vector<Expr> out;
   if (chip.slot) out.push_back(*chip.slot);
-  for (size_t i = 0; i < at.size(); ++i)
+  for (size_t n = 0; n < at.size(); ++n) {
+    const size_t i = chip.order.empty() ? n : chip.order[n];
     if (chip.extents[i] > 1) out.push_back(at[i] - chip.begin[i]);
+  }
   if (out.empty() && !code_[chip.memory].shape.empty()) out.emplace_back(0);
   return out;
+}
+
+// The coordinates of the tile of a value in its buffer.
+std::vector<Expr> TreeEmitter::place_in_buffer(size_t value, const TaskTile& tile) const {
+  std::vector<Expr> at;
+  for (const size_t axis : tree_.values[value].axes) at.push_back(tile.index.at(name_of(axis)));
+  return place_in_buffer(chips_.at(value), at);
 }
 
 // Stores a part of a value to its buffer. The part may reach beyond the end of its axis, but not
 // beyond the buffer. For tasks of the same turn it remains in registers, too.
 void TreeEmitter::keep_in_buffer(const LoopTask& task, ValueId value, const TaskTile& tile) {
-  const LoopValue& kept = tree_.values[task.target];
-  const OnChip& chip = chips_.at(task.target);
-  std::vector<Expr> at;
-  for (const size_t axis : kept.axes) at.push_back(tile.index.at(name_of(axis)));
-  builder_.store(rounded(value, kept.dtype), chip.memory, place_in_buffer(chip, at));
+  builder_.store(rounded(value, tree_.values[task.target].dtype), chips_.at(task.target).memory,
+                 place_in_buffer(task.target, tile));
   fresh_.push_back(task.target);
   forget_reads(task.target);
 }
@@ -179,6 +194,20 @@ bool TreeEmitter::fills_buffers(const Loop& loop) const {
     out = out && task.kind == LoopTask::Kind::Compute && kept_.contains(task.target);
   });
   return out;
+}
+
+// Stores zeros to what is kept of the dots in a loop that leaves out turns beyond the end of its
+// axis. Their readers take whole tiles.
+void TreeEmitter::fill_kept(const Loop& loop) {
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    if (task.kind != LoopTask::Kind::Dot || !kept_.contains(task.target) ||
+        in_slabs_.contains(task.target))
+      return;
+    const MemoryId memory = chips_.at(task.target).memory;
+    const TaskTile tile = tile_of(tree_.values[task.target].axes, axes_);
+    const ValueId zeros = builder_.constant({code_[memory].dtype, 1, tile.extents}, 0);
+    builder_.store(zeros, memory, place_in_buffer(task.target, tile));
+  });
 }
 
 ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile) {

@@ -26,12 +26,14 @@
 #include <span>
 
 #include "compiler/loops/emit.h"
+#include "compiler/loops/guards.h"
 
 namespace braze {
 
 class TreeEmitter {
  public:
-  explicit TreeEmitter(const LoopTree& tree) : tree_(tree), builder_(code_) {}
+  explicit TreeEmitter(const LoopTree& tree)
+      : tree_(tree), builder_(code_), guards_(guarded_values(tree)) {}
   TileProgram emit();
 
  private:
@@ -83,6 +85,9 @@ class TreeEmitter {
     std::vector<Expr> begin;   // the index of the first element along each axis of the value
     std::vector<int64_t> extents;
     std::optional<Expr> slot = {};  // if it is in a ring of a plain program: the slot
+    // The number of the value's axis that is each dimension of the buffer; empty if they are in the
+    // order of the axes.
+    std::vector<size_t> order = {};
   };
   /// The tile over which a task works.
   struct TaskTile {
@@ -206,6 +211,16 @@ class TreeEmitter {
   void end_states(const std::vector<const LoopTask*>& tasks);
   void end_state(const LoopTask& task);
   bool keeps_parts(const LoopTask& task, const Loop& loop) const;
+
+  // --- States in buffers (emit_slabs.cpp)
+  std::vector<LoopLevel> slabs_of(const LoopTask& task,
+                                  const std::vector<const Loop*>& around) const;
+  void each_slab(std::span<const LoopLevel> slabs, const std::function<void()>& body);
+  void with_slab(const LoopTask& task, bool loads, const std::function<void()>& body);
+  void begin_slabs(const LoopTask& task);
+  void add_to_slab(const LoopTask& task);
+  void end_slabs(const LoopTask& task);
+  void in_raised(const Loop& loop, const std::function<void()>& body);
   std::vector<int64_t> folded_in_turn(const LoopTask& task, const TaskTile& tile) const;
 
   // --- Tasks (emit_tasks.cpp)
@@ -325,6 +340,7 @@ class TreeEmitter {
   ValueId rescaled(const LoopTask& task, ValueId state, const TaskTile& tile);
   void rescale(const LoopTask& task);
   static void drop(TaskTile& tile, const std::vector<int64_t>& dims);
+  bool is_guarded(const LoopTask& task) const;
   ValueId last_rescale(const LoopTask& task, ValueId state, const TaskTile& tile);
   void dot(const LoopTask& task);
   void note_layout(const Layout& layout);
@@ -352,6 +368,8 @@ class TreeEmitter {
   void declare_kept(const LoopRegion& items);
   std::vector<int64_t> room_of(size_t value, const LoopRegion& items) const;
   std::vector<Expr> place_in_buffer(const OnChip& chip, const std::vector<Expr>& at) const;
+  std::vector<Expr> place_in_buffer(size_t value, const TaskTile& tile) const;
+  void fill_kept(const Loop& loop);
   void keep_in_buffer(const LoopTask& task, ValueId value, const TaskTile& tile);
   bool has_in_registers(const LoopStep& s) const;
   bool takes_kept_parts(const Loop& loop, size_t axis) const;
@@ -422,6 +440,7 @@ class TreeEmitter {
   bool needs_buffer(const LoopTask& task, size_t n) const;
   OnChip declare_factor(const LoopTask& task, size_t n);
   void declare_factors(const Loop& loop);
+  OnChip buffered_factor(const LoopTask& task, size_t n);
   std::map<size_t, OnChip> buffered_factors(const LoopTask& task);
   ValueOperand zero_beyond(const LoopTask& task, size_t n, const ValueOperand& factor,
                            const TaskTile& tile);
@@ -483,9 +502,13 @@ class TreeEmitter {
   /// For each region of a plain program: the values that live in its memory (in buffers or the
   /// result).
   std::map<const LoopRegion*, std::vector<size_t>> born_;
-  // The buffers of factors that the turns of a ring make, by task and number of the factor.
-  std::map<std::pair<const LoopTask*, size_t>, OnChip> factors_;
-  std::set<size_t> kept_;      // values that have their buffers now
+  // The buffers of factors that the turns of a ring make, by task and number of the factor; and of
+  // those that have been made before the loop over slabs that reads them.
+  std::map<std::pair<const LoopTask*, size_t>, OnChip> factors_, raised_factors_;
+  std::set<size_t> kept_;  // values that have their buffers now
+  // By value: the loops that take parts of a state, which is in a buffer.
+  std::map<size_t, std::vector<LoopLevel>> slabs_;
+  std::set<size_t> in_slabs_;  // those of them that a loop around carries
   std::vector<size_t> fresh_;  // kept values that this turn has made, and that registers hold too
   std::map<size_t, Places> places_;   // by value
   std::map<size_t, Expr> sought_;     // by value: the place of the term that `seek` has found
@@ -495,6 +518,7 @@ class TreeEmitter {
   std::map<size_t, TaskTile> state_tiles_;
   std::map<size_t, ValueId> before_;    // the states before this turn
   std::map<size_t, uint64_t> nothing_;  // the bits of a reduction without terms
+  std::vector<bool> guards_;            // by value
   /// What reading a running value `m`, and `m'`, means at present. InTurn: its values in this turn
   /// and before. ToTotal: the parts of states are brought to the total. Unguarded: guarded totals
   /// are replaced by true ones.

@@ -40,6 +40,7 @@ std::vector<ValueId*> TreeEmitter::carried(const Stream& stream) {
 // Begins a state with the identity, in a tile over the task's axes. If no task in the loop needs
 // the total, the tile also has the digits that the task folds.
 void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
+  if (slabs_.contains(task.target)) return begin_slabs(task);
   const bool is_scan = task.kind == LoopTask::Kind::Scan;
   const bool is_arg = task.kind == LoopTask::Kind::Arg;
   for_each_task(loop.body, [&](const LoopTask& t, const std::vector<const Loop*>& around) {
@@ -146,6 +147,7 @@ void TreeEmitter::end_states(const std::vector<const LoopTask*>& tasks) {
 }
 
 void TreeEmitter::end_state(const LoopTask& task) {
+  if (in_slabs_.contains(task.target)) return end_slabs(task);
   if (const auto total = totals_.extract(task.target)) {
     if (!keeps_axis(task))
       return define(task, rounded(total.mapped()[task.part], tree_.values[task.target].dtype),

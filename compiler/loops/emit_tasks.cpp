@@ -15,6 +15,7 @@ void TreeEmitter::task(const LoopTask& task) {
   if (task.combine != Combine::None && !by_rank)
     refuse(task.location,
            "of combined tasks, only sums of asynchronous dots over ranks can be emitted yet");
+  if (in_slabs_.contains(task.target)) return add_to_slab(task);
   if (const auto state = states_.find(task.target); state != states_.end()) {
     before_[task.target] = state->second;
     if (task.rescale) rescale(task);
@@ -68,6 +69,13 @@ void TreeEmitter::rescale(const LoopTask& task) {
   states_[task.target] = rescaled(task, states_.at(task.target), state_tiles_.at(task.target));
 }
 
+// Whether a total on which the task depends is guarded.
+bool TreeEmitter::is_guarded(const LoopTask& task) const {
+  return std::ranges::any_of(task.rescale->steps, [&](const LoopStep& s) {
+    return s.kind == LoopStep::Kind::Read && s.before && guards_[s.source];
+  });
+}
+
 // The state after the loop. Where a total has seen no element, its guard (0 in its place) is
 // undone.
 ValueId TreeEmitter::last_rescale(const LoopTask& task, ValueId state, const TaskTile& tile) {
@@ -76,7 +84,7 @@ ValueId TreeEmitter::last_rescale(const LoopTask& task, ValueId state, const Tas
   rescaling_ = Rescaling::InTurn;
   const DType dtype = body_dtype(task);
   for (const LoopStep& s : task.rescale->steps) {
-    if (s.kind != LoopStep::Kind::Read || !s.before) continue;
+    if (s.kind != LoopStep::Kind::Read || !s.before || !guards_[s.source]) continue;
     Tile total = tiles_of_.at(s.source);
     total.value = seen_nothing(s.source, total.value);
     if (!total.value) continue;
@@ -309,8 +317,9 @@ bool TreeEmitter::needs_buffer(const LoopTask& task, size_t n) const {
   if (tree_.roles || std::ranges::none_of(task.over, is_long)) return false;
   if (task.unit == Unit::Fma)
     return makes_of_registers(task, task.body.results[n], task.over.back());
+  const auto& own = tree_.values[task.target].axes;
   return is_outer_product(task, axes_) &&
-         !axes_of_result(task, n).contains(tree_.values[task.target].axes.back());
+         !axes_of_result(task, n).contains(*std::ranges::max_element(own));
 }
 
 // Declares the buffer for a factor of a dot.
@@ -336,24 +345,30 @@ void TreeEmitter::declare_factors(const Loop& loop) {
         if (needs_buffer(*task, n)) factors_.emplace(std::pair(task, n), declare_factor(*task, n));
 }
 
-// Stores the factors of a dot that need buffers.
+// Stores a factor of a dot to its buffer.
+TreeEmitter::OnChip TreeEmitter::buffered_factor(const LoopTask& task, size_t n) {
+  const std::set<size_t> axes = axes_of_result(task, n);
+  const TaskTile tile = tile_of({axes.begin(), axes.end()}, axes_);
+  std::vector<Expr> at;
+  for (const size_t axis : axes) at.push_back(tile.index.at(name_of(axis)));
+  const ValueId value =
+      full(zero_beyond(task, n, factor_of(task, n, tile), tile), tile, body_dtype(task));
+  const auto declared = factors_.find({&task, n});
+  OnChip chip = declared == factors_.end() ? declare_factor(task, n) : declared->second;
+  size_t i = 0;
+  for (const size_t axis : axes) chip.begin[i++] = axes_[axis].begin;
+  builder_.store(value, chip.memory, place_in_buffer(chip, at));
+  return chip;
+}
+
+// The factors of a dot that are in buffers. They are stored here if they have not been before.
 std::map<size_t, TreeEmitter::OnChip> TreeEmitter::buffered_factors(const LoopTask& task) {
   std::map<size_t, OnChip> out;
-  for (size_t n = 0; n < task.body.results.size(); ++n) {
-    if (!needs_buffer(task, n)) continue;
-    const std::set<size_t> axes = axes_of_result(task, n);
-    const TaskTile tile = tile_of({axes.begin(), axes.end()}, axes_);
-    std::vector<Expr> at;
-    for (const size_t axis : axes) at.push_back(tile.index.at(name_of(axis)));
-    const ValueId value =
-        full(zero_beyond(task, n, factor_of(task, n, tile), tile), tile, body_dtype(task));
-    const auto declared = factors_.find({&task, n});
-    OnChip chip = declared == factors_.end() ? declare_factor(task, n) : declared->second;
-    size_t i = 0;
-    for (const size_t axis : axes) chip.begin[i++] = axes_[axis].begin;
-    builder_.store(value, chip.memory, place_in_buffer(chip, at));
-    out.emplace(n, std::move(chip));
-  }
+  for (size_t n = 0; n < task.body.results.size(); ++n)
+    if (const auto raised = raised_factors_.find({&task, n}); raised != raised_factors_.end())
+      out.insert({n, raised->second});
+    else if (needs_buffer(task, n))
+      out.emplace(n, buffered_factor(task, n));
   return out;
 }
 

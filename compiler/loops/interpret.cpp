@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "compiler/loops/guards.h"
 #include "ir/graph/interpret.h"
 #include "ir/ops/machine_semantics.h"
 #include "ir/ops/scalar.h"
@@ -35,7 +36,8 @@ class TreeInterpreter {
         tensors_(tensors),
         states_(tree.values.size()),
         index_(tree.axes.size()),
-        loops_(tree.axes.size()) {
+        loops_(tree.axes.size()),
+        guards_(guarded_values(tree)) {
     for (size_t i = 0; i < tree.axes.size(); ++i) {
       axis_of_[tree.axes[i].name] = i;
       range_.push_back({0, sizes_(tree.axes[i].extent)});
@@ -350,12 +352,13 @@ class TreeInterpreter {
     if (progress == Progress::Running) {
       if (!at.task.rescale && at.task.kind != LoopTask::Kind::Compute)
         unfinished("not all of its terms are combined yet");
-      // As long as a running value has seen no element, bodies use 0 in place of the identity.
+      // As long as a running value has seen no element, bodies use 0 in place of an identity that
+      // spreads.
       if (s.before)
         bits = state.before.get_bits(element);
-      else if (bits == state.none)
+      else if (bits == state.none && guards_[s.source])
         bits = kNoBits;
-    } else if (at.last_rescale && s.before && bits == state.none) {
+    } else if (at.last_rescale && s.before && bits == state.none && guards_[s.source]) {
       at.guarded = true;
       bits = kNoBits;
     }
@@ -638,6 +641,7 @@ class TreeInterpreter {
   std::vector<State> states_;   // by value
   std::vector<int64_t> index_;  // of each axis, for the present element
   std::vector<int> loops_;      // for each axis, how many loops around run over it
+  std::vector<bool> guards_;    // by value
   // The present range of each axis; and the same if loops on group are ignored.
   std::vector<Range> range_, shared_;
   std::optional<Combining> combining_;

@@ -225,8 +225,32 @@ class CascadeMaker : Maker {
     const auto of_rows = [&](Monoid monoid, NodeId x) {
       return build::broadcast(graph_, build::reduce(graph_, monoid, x, {4}), all_, rows);
     };
+    if (random_.one_in(4)) return guarded_softmax(scores);
     const NodeId e = map(Op::exp, {map(Op::sub, {scores, of_rows(Monoid::Max, scores)})});
     return map(Op::div, {e, of_rows(Monoid::Sum, e)});
+  }
+
+  /// 0 in rows that see nothing, in the spellings of users.
+  NodeId guarded_softmax(NodeId scores) {
+    const auto wide = [&](NodeId x) { return build::broadcast(graph_, x, all_, {0, 1, 2, 3}); };
+    const auto same = [&](NodeId x, double value) {
+      return build::broadcast_to(graph_, number(type(x), value), shape(x));
+    };
+    NodeId most = build::reduce(graph_, Monoid::Max, scores, {4});
+    if (random_.one_in(2)) {
+      most = map(Op::max, {most, same(most, type(most) == DType::F16 ? -6e4 : -1e30)});
+    } else {
+      const NodeId infinite =
+          map(Op::eq, {most, same(most, -std::numeric_limits<double>::infinity())});
+      most = map(Op::select, {infinite, same(most, 0), most});
+    }
+    const NodeId e = map(Op::exp, {map(Op::sub, {scores, wide(most)})});
+    NodeId sum = build::reduce(graph_, Monoid::Sum, e, {4});
+    if (random_.one_in(2))
+      sum = map(Op::add, {sum, same(sum, 1e-6)});
+    else
+      sum = map(Op::select, {map(Op::eq, {sum, same(sum, 0)}), same(sum, 1), sum});
+    return map(Op::div, {e, wide(sum)});
   }
 
   NodeId dropped(NodeId p) {

@@ -95,9 +95,12 @@ std::optional<Refusal> tile_cascade_by_threads(Scheduled& out, const Target& tar
   for (const size_t axis : cascade.nest)
     if (axis != cascade.rows) instances *= planned_extent(tree, axis);
   const int64_t length = planned_extent(tree, cascade.walk);
-  const int64_t chunks =
-      floor_power_of_two(std::min({kMostChunks, 2 * target.cores / instances,
-                                   length * walked / kPhaseBytes, ceil_divide(length, turn)}));
+  const int64_t turns = ceil_divide(length, turn);
+  int64_t chunks = floor_power_of_two(
+      std::min({kMostChunks, 2 * target.cores / instances, length * walked / kPhaseBytes, turns}));
+  // A plain program finds layouts by extents, and chunks lie on other threads than the indices of a
+  // thread, so there cannot be as many of them.
+  if (chunks == indices) chunks = 2 * chunks <= turns ? 2 * chunks : chunks / 2;
   if (chunks > 1) {
     limit_walk(out, cascade.walk);
     chunk_by_phase(out, name(cascade.walk), chunks);

@@ -120,9 +120,9 @@ std::optional<WarpTile> choose_threads(const LoopTree& tree, const Cascade& casc
   constexpr int64_t kTurns[] = {32, 64, 16};
   std::optional<WarpTile> out;
   for (const int64_t turn : kTurns) {
-    const bool alike = std::ranges::any_of(
+    const bool as_many_columns = std::ranges::any_of(
         factors.dots, [&](const NamedDot& dot) { return !dot.is_first && dot.columns == turn; });
-    if (alike || tree.axes[cascade.walk].extent.is_constant(turn)) continue;
+    if (as_many_columns || tree.axes[cascade.walk].extent.is_constant(turn)) continue;
     double best = 0;
     for (const WarpRows& shape : kWarpRows) {
       const WarpTile tile{shape, turn, kSlots, CascadeUnit::Threads};
