@@ -247,13 +247,14 @@ std::optional<Refusal> take_rows(Scheduled& out, const Target& target, bool pick
 }
 
 // The indices of a turn: panels with which the turns of the walk are shortest. What is done once in
-// a turn takes as long as some of its indices.
+// a turn takes as long as some of its indices. All of a walk is one turn only if little of that
+// lies beyond the end, since there is no loop then that could end earlier.
 int64_t turn_of(int64_t length, int64_t panel, int64_t most) {
   constexpr int64_t kOnce = 16;
   const auto time = [&](int64_t turn) { return ceil_divide(length, turn) * (turn + kOnce); };
   int64_t out = panel;
   for (int64_t turn = panel; turn <= most; turn += panel)
-    if (time(turn) <= time(out)) out = turn;
+    if (time(turn) <= time(out) && turn - length <= turn / 16) out = turn;
   return out;
 }
 
