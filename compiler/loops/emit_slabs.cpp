@@ -62,7 +62,7 @@ void TreeEmitter::add_to_slab(const LoopTask& task) {
   if (is_summed_as_fold(task, axes_))
     refuse(task.location, "only outer products can be added to sums in a buffer");
   with_slab(task, /*loads=*/true, [&] {
-    if (task.rescale) rescale(task);
+    if (task.rescale.has_value()) rescale(task);
     dot(task);
   });
 }
