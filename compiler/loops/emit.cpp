@@ -545,6 +545,8 @@ void TreeEmitter::region(const LoopRegion& items) {
   }
   // Later turns and loops read a value that is kept on chip from there, not from registers.
   for (; fresh_.size() > fresh; fresh_.pop_back()) tiles_of_.erase(fresh_.back());
+  if (const auto born = born_.find(&items); born != born_.end())
+    for (const size_t value : born->second) kept_.erase(value);
   raised_.resize(raised);
   path_.pop_back();
 }

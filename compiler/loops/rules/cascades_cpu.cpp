@@ -161,6 +161,21 @@ bool repeats_results(const LoopTree& tree, const Cascade& cascade) {
   });
 }
 
+// Whether a factor of a dot along the walk lies across the columns of its sums, so that each
+// element of a vector would come from another memory line. (Such factors of first dots are packed.)
+bool gathers(const LoopTree& tree, const Cascade& cascade) {
+  return std::ranges::any_of(cascade.dots, [&](const CascadeDot& dot) {
+    if (std::ranges::count(dot.task->over, cascade.walk) == 0) return false;
+    const size_t columns = *std::ranges::max_element(tree.values[dot.task->target].axes);
+    const LoopAxis &own = tree.axes[columns], &rows = tree.axes[*cascade.rows];
+    return columns != *cascade.rows &&
+           std::ranges::any_of(accesses(tree, *dot.task), [&](const TreeAccess& access) {
+             return !access.offset.uses(rows.name) && access.offset.uses(own.name) &&
+                    access.stride(own) != 1;
+           });
+  });
+}
+
 // Whether something is stored for each turn and row, with the rows side by side in memory. A vector
 // along the walk would then be scattered, an element to each memory line.
 bool scatters(const LoopTree& tree, const Cascade& cascade) {
@@ -198,6 +213,7 @@ std::optional<Refusal> take_rows(Scheduled& out, const Target& target, bool pick
     return no_rule("the results of the first dots have a further axis that is summed");
   if (repeats_results(tree, cascade))
     return no_rule("the results of a dot are equal along an axis");
+  if (gathers(tree, cascade)) return no_rule("a factor lies across the vectors of the sums");
   if (scatters(tree, cascade)) return no_rule("what the walk stores lies across its vectors");
   const auto name = [&](size_t axis) { return tree.axes[axis].name; };
   const std::string rows = name(*cascade.rows), walk = name(cascade.walk);
