@@ -78,17 +78,14 @@ void TreeEmitter::end_slabs(const LoopTask& task) {
   });
 }
 
-// Makes what a loop over slabs would make in each of its turns, before the loop: the factors that
-// lie in buffers and do not vary along it. Then runs the loop.
+// Makes the factors of sums in slabs that need buffers before the outermost loop over slabs, which
+// would make them again in each of its turns. Then runs the loop.
 void TreeEmitter::in_raised(const Loop& loop, const std::function<void()>& body) {
   std::vector<std::pair<const LoopTask*, size_t>> raised;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
     if (!in_slabs_.contains(task.target)) return;
     for (size_t n = 0; n < task.body.results.size(); ++n) {
-      const std::set<size_t> axes = axes_of_result(task, n);
-      const bool varies = std::ranges::any_of(
-          loop.levels, [&](const LoopLevel& level) { return axes.contains(level.axis); });
-      if (varies || raised_factors_.contains({&task, n}) || !needs_buffer(task, n)) continue;
+      if (raised_factors_.contains({&task, n}) || !needs_buffer(task, n)) continue;
       raised.emplace_back(&task, n);
       raised_factors_.insert_or_assign(raised.back(), buffered_factor(task, n));
     }
