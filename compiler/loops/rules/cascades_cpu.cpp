@@ -29,7 +29,7 @@ struct Slabs {
 
 struct CascadeTile {
   int64_t rows = 1;
-  int64_t panel = 1;            // indices of the walk for which a first dot is made at once
+  int64_t panel = 1;            // `panel_of`
   std::vector<Slabs> of_turns;  // of the first dots, whose results are made in each turn
   std::vector<Slabs> of_sums;   // of the dots along the walk
 };
@@ -53,6 +53,11 @@ int64_t sums_of_vector(const LoopTree& tree, const Cascade& cascade, const Targe
 // The vectors of a slab of each row.
 int64_t slab_vectors(const Target& target) { return registers_for_sums(target) / kRows; }
 
+// The indices of the walk for which a first dot is made at once.
+int64_t panel_of(const LoopTree& tree, const Cascade& cascade, const Target& target) {
+  return slab_vectors(target) * sums_of_vector(tree, cascade, target);
+}
+
 // How the sums of an instance come into registers, beside the factors. Nothing if those of one row
 // do not fit.
 std::optional<CascadeTile> choose_tile(const LoopTree& tree, const Cascade& cascade, int64_t turn,
@@ -60,7 +65,7 @@ std::optional<CascadeTile> choose_tile(const LoopTree& tree, const Cascade& casc
   constexpr int64_t kFewRows = 3;
   const int64_t lanes = sums_of_vector(tree, cascade, target);
   const int64_t registers = registers_for_sums(target), slab = slab_vectors(target);
-  CascadeTile out{.panel = slab * lanes};
+  CascadeTile out{.panel = panel_of(tree, cascade, target)};
   int64_t most = slab;
   for (const CascadeDot& dot : cascade.dots) {
     if (dot.task->over.empty()) continue;
@@ -95,16 +100,18 @@ std::optional<CascadeTile> choose_tile(const LoopTree& tree, const Cascade& casc
   return out;
 }
 
+// Takes a step, or says why it is not legal.
+std::optional<Refusal> take_if_legal(Scheduled& out, StepKind step) {
+  auto refusal = std::visit([&](const auto& kind) { return legal(out.tree, kind); }, step);
+  if (!refusal) out.take(std::move(step));
+  return refusal;
+}
+
 // Puts a loop over slabs around a dot, outside of the loops that sum, and keeps what it makes in a
 // buffer.
 std::optional<Refusal> cut(Scheduled& out, const Slabs& slabs,
                            const std::vector<std::string>& summed) {
-  const auto take = [&](StepKind step) -> std::optional<Refusal> {
-    auto refusal = std::visit([&](const auto& kind) { return legal(out.tree, kind); }, step);
-    if (!refusal) out.take(std::move(step));
-    return refusal;
-  };
-  if (auto refusal = take(SlabsStep{{true, slabs.value}, slabs.axis, slabs.columns}))
+  if (auto refusal = take_if_legal(out, SlabsStep{{true, slabs.value}, slabs.axis, slabs.columns}))
     return refusal;
   const auto makes = [&](const Loop& loop) {
     return std::ranges::any_of(loop.body, [&](const LoopItem& item) {
@@ -120,9 +127,9 @@ std::optional<Refusal> cut(Scheduled& out, const Slabs& slabs,
       return child && runs_over(*child, axis);
     });
     if (!around) continue;  // a sum over one element
-    if (auto refusal = take(ReorderStep{*around, loop})) return refusal;
+    if (auto refusal = take_if_legal(out, ReorderStep{*around, loop})) return refusal;
   }
-  return take(KeepStep{slabs.value, Storage::Chip});
+  return take_if_legal(out, KeepStep{slabs.value, Storage::Chip});
 }
 
 // Cuts what would not fit into the registers into slabs. Stores take slabs of the sums, too.
@@ -224,21 +231,17 @@ std::optional<Refusal> take_rows(Scheduled& out, const Target& target, bool pick
     return no_rule("a cascade pays for many rows only, which share the other factors");
   const std::vector<FirstDot> firsts = first_dots(tree, cascade);
 
-  const auto take = [&](StepKind step) -> std::optional<Refusal> {
-    auto refusal = std::visit([&](const auto& kind) { return legal(out.tree, kind); }, step);
-    if (!refusal) out.take(std::move(step));
-    return refusal;
-  };
   std::vector<LoopName> grid;
   for (const size_t axis : cascade.nest) {
     if (axis == *cascade.rows) continue;
     grid.push_back({name(axis)});
     if (std::ranges::find(cascade.nest, axis) > std::ranges::find(cascade.nest, *cascade.rows))
-      if (auto refusal = take(ReorderStep{{rows}, {name(axis)}})) return refusal;
+      if (auto refusal = take_if_legal(out, ReorderStep{{rows}, {name(axis)}})) return refusal;
   }
   grid.push_back({rows});
-  if (auto refusal = take(SplitStep{{rows}, tile->rows, /*padded=*/true})) return refusal;
-  if (auto refusal = take(WholeStep{{rows, 2}})) return refusal;
+  if (auto refusal = take_if_legal(out, SplitStep{{rows}, tile->rows, /*padded=*/true}))
+    return refusal;
+  if (auto refusal = take_if_legal(out, WholeStep{{rows, 2}})) return refusal;
   deal_out(out, grid);
   // What one dot sums may be an axis of another one's result: the factor of both is the same.
   std::set<size_t> streams;
@@ -289,7 +292,7 @@ std::optional<Refusal> tile_cascade_for_cpu(Scheduled& out, const Target& target
   if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
   const auto& cascade = std::get<Cascade>(found);
   const int64_t length = planned_extent(out.tree, cascade.walk);
-  const int64_t panel = slab_vectors(target) * sums_of_vector(out.tree, cascade, target);
+  const int64_t panel = panel_of(out.tree, cascade, target);
   draw_factors(out);
   return take_with_picks(out, target, [&](Scheduled& tree, bool picks) -> std::optional<Refusal> {
     Scheduled by_long_turns = tree;
