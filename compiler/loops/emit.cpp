@@ -834,14 +834,19 @@ void TreeEmitter::turn(const Stream& stream, const Expr& index) {
     runtime_turns_.push_back(
         {stream.loop.levels[0], index, stream.low, *stream.turns.as_constant()});
   const AxesNow axes = axes_, shared = shared_;
+  const size_t axis = stream.loop.levels[0].axis;
+  const Expr& extent = tree_.axes[axis].extent;
+  // A loop without bounds of its own runs through a tile, whatever lies beyond the end of the axis.
+  const AxisNow around = axes_[axis];
+  const bool within = stream.loop.bounds || around.turn == 0 || around.whole ||
+                      extent.is_multiple_of(around.turn);
   stand(stream, index);
-  AxisNow& now = axes_[stream.loop.levels[0].axis];
+  AxisNow& now = axes_[axis];
   now.early = early;
   now.beyond = stream.fills;
   // Every turn of such a loop begins before the axis ends, so it is whole.
   now.whole = tree_.roles && stream.loop.levels.size() == 1 && !ends_with_turn(stream.loop) &&
-              now.begin.is_multiple_of(now.turn) &&
-              tree_.axes[stream.loop.levels[0].axis].extent.is_multiple_of(now.turn);
+              within && now.begin.is_multiple_of(now.turn) && extent.is_multiple_of(now.turn);
   if (stream.loop.ring > 0 && !tree_.roles)
     ring_turn(stream, index);
   else

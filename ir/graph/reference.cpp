@@ -131,15 +131,22 @@ Value evaluate_formula(ElementwiseOp op, Operands operands, DType result, Leeway
   return value;
 }
 
+bool is_finite(const Uncertain& x) { return std::isfinite(x.low) && std::isfinite(x.high); }
+
+// `exp` where a power that is below all normal numbers may be 0.
+Uncertain flushed_power(const UncertainRow& row, const Uncertain& x) {
+  constexpr double kLeast = 0x1p-126;
+  const Uncertain power = row(x, x, x);
+  if (!is_finite(x) || power.low >= kLeast) return power;
+  return Uncertain::between(power.value, 0, std::max(power.high, kLeast));
+}
+
 // `exp` as an approximate power of two, whose argument is rounded once more.
 Uncertain approximate_power(const UncertainRow& row, const Uncertain& x) {
-  if (!std::isfinite(x.low) || !std::isfinite(x.high)) return row(x, x, x);
+  if (!is_finite(x)) return row(x, x, x);
   const double rounding = std::max(std::abs(x.low), std::abs(x.high)) * 0x1p-23;
   const Uncertain argument = Uncertain::between(x.value, x.low - rounding, x.high + rounding);
-  const Uncertain power = row(argument, argument, argument);
-  constexpr double kLeast = 0x1p-126;  // below it, a power may be 0
-  if (power.low >= kLeast) return power;
-  return Uncertain::between(power.value, 0, std::max(power.high, kLeast));
+  return flushed_power(row, argument);
 }
 
 Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, Leeway leeway) {
@@ -148,7 +155,9 @@ Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, Leeway le
   for (const Value* x : operands)
     if (!x->is_scalar()) shaped = x;
   const bool coarse = leeway.coarse && result == DType::F32 && may_be_coarse(op);
-  const bool power = leeway.powers && result == DType::F32 && op == ElementwiseOp::exp;
+  const bool is_exp = result == DType::F32 && op == ElementwiseOp::exp;
+  const bool power = is_exp && leeway.powers;
+  const bool flushed = is_exp && leeway.relaxed;  // softmax in front of a product
   const UncertainRow row(op, operands.back()->dtype, result, leeway.relaxed || coarse || power);
   const Value& x = *operands[0];
   const Value& y = *operands[std::min<size_t>(1, operands.size() - 1)];
@@ -156,8 +165,9 @@ Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, Leeway le
   Value value{result, shaped->shape, {}};
   value.elements.reserve(shaped->elements.size());
   for (size_t i = 0; i < shaped->elements.size(); ++i)
-    value.elements.push_back(power ? approximate_power(row, x.at(i))
-                                   : row(x.at(i), y.at(i), z.at(i)));
+    value.elements.push_back(power     ? approximate_power(row, x.at(i))
+                             : flushed ? flushed_power(row, x.at(i))
+                                       : row(x.at(i), y.at(i), z.at(i)));
   return value;
 }
 

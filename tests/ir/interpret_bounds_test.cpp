@@ -441,6 +441,24 @@ TEST(Bounds, RelaxedBehindReductionsOnly) {
   EXPECT_EQ(reference(c.graph, c.inputs)[1].bound[0], 0);
 }
 
+// Softmax in front of a product has approximate powers, which may be 0 below all normal numbers. In
+// an output each power is what the graph says.
+TEST(Bounds, SmallPowersBehindReductionsMayBeZero) {
+  Case c;
+  const double small = std::exp(-88.0);  // below 2^-126
+  const NodeId x = c(DType::F32, {3}, {-88, -80, -kInf}), v = c(DType::F32, {3}, {4, 0, kInf});
+  const NodeId power = c.map(ElementwiseOp::exp, {x});
+  const Bounded sum = c.run(build::reduce(c.graph, Monoid::Sum, power, {0}));
+  EXPECT_LT(sum.bound[0], std::exp(-80.0));
+  const NodeId product = build::dot(c.graph, power, v, {{}, {}, {0}, {0}});
+  EXPECT_TRUE(std::isnan(c.run(product).value.get_double(0)));  // 0 * inf
+  c.inputs[1].set_double(2, 1);
+  const Bounded dot = c.run(product);
+  EXPECT_GE(dot.bound[0], 4 * small);
+  EXPECT_LT(dot.bound[0], 5 * 0x1p-126);
+  EXPECT_LT(c.run(power).bound[0], small / 1e4);
+}
+
 // NCCL combines in the dtype of the values, in any order, and need not keep a NaN.
 TEST(Bounds, CombinationsOfDevicesAreWiderByNccl) {
   const auto bounds = [](DType dtype, const std::vector<double>& values, Monoid monoid) {
