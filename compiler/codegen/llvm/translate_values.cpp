@@ -377,16 +377,19 @@ Value* Translator::compute(const Expr& e, const Position* position) {
                              [&](const Expr& term) { return is_of_sizes(term); });
       const bool apart = sizes.size() > kFewSizes;
       Value* sum = apart ? fit(sum_of_sizes(sizes), type) : nullptr;
-      for (size_t i = 0; i < operands.size(); ++i) {
-        if (apart && is_of_sizes(operands[i])) continue;
-        Value* b = operand(i, type);
-        if (!sum) {
-          sum = b;
-          continue;
+      // What all elements have in common comes first, so that it is added once for all of them.
+      for (const bool positional : {false, true})
+        for (size_t i = 0; i < operands.size(); ++i) {
+          if (apart && is_of_sizes(operands[i])) continue;
+          if ((position && is_positional(operands[i])) != positional) continue;
+          Value* b = operand(i, type);
+          if (!sum) {
+            sum = b;
+            continue;
+          }
+          match(sum, b);
+          sum = b_.CreateAdd(sum, b, "", /*HasNUW=*/false, /*HasNSW=*/type->getBitWidth() == 64);
         }
-        match(sum, b);
-        sum = b_.CreateAdd(sum, b, "", /*HasNUW=*/false, /*HasNSW=*/type->getBitWidth() == 64);
-      }
       return sum;
     }
     case Expr::Kind::Product: {

@@ -393,8 +393,9 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
     return std::ceil(all_tiles(columns) / static_cast<double>(target.cores)) *
            std::max(wide + kReading, wide * kMultiplying);
   };
+  constexpr double kEqual = 1.02;  // of two tiles that take about as long, the wide one reads less
   for (int64_t wide = out.columns + kSlab; wide <= most && n > out.columns; wide += kSlab)
-    if (cost(wide) < cost(out.columns)) out.columns = wide;
+    if (cost(wide) < kEqual * cost(out.columns)) out.columns = wide;
   if (count == 1 && all_tiles(out.columns) < target.cores && cost(kSlab) < cost(out.columns))
     out.columns = kSlab;
   int64_t result_bytes = 0, sum_bytes = 0;
