@@ -93,6 +93,83 @@ std::optional<NodeId> without_broadcast(Graph& graph, NodeId id, const std::vect
   return build::reshape(graph, *x, std::move(shape), node.location);
 }
 
+namespace {
+
+std::optional<int64_t> innermost(const Shape& shape) {
+  for (auto axis = static_cast<int64_t>(shape.rank()); axis-- > 0;)
+    if (!shape[static_cast<size_t>(axis)].is_constant(1)) return axis;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<int64_t> contiguous_axis(const Graph& graph, NodeId node) {
+  const bool transposes = graph[node].as<TransposeOp>();
+  const bool moves = transposes || graph[node].as<ReshapeOp>();
+  const auto* broadcast = graph[node].as<BroadcastOp>();
+  if (!moves && !broadcast && !graph[node].as<WindowsOp>())
+    return innermost(graph[node].type.shape);
+  const NodeId operand = graph[node].operands[0];
+  // Between two transposes, which could be one, the value is in memory.
+  const bool copied = transposes && graph[operand].as<TransposeOp>();
+  const auto below =
+      copied ? innermost(graph[operand].type.shape) : contiguous_axis(graph, operand);
+  if (!below) return std::nullopt;
+  const auto axis = static_cast<size_t>(*below);
+  if (moves) return moved_axes(graph, node)[axis];
+  return broadcast ? broadcast->axes[axis] : below;
+}
+
+namespace {
+
+// A factor of a product, and its axes.
+struct FactorAxes {
+  NodeId factor;
+  std::vector<int64_t>&batch, &contract;
+};
+
+// Moves the axis along which the factor lies in memory behind its other free axes. Returns the
+// places that its free axes had among themselves, in their new order.
+std::vector<int64_t> move_run_last(Graph& graph, FactorAxes& of, const SourceLocation& where) {
+  std::vector<int64_t> axes(graph[of.factor].type.shape.rank()), free, places;
+  std::iota(axes.begin(), axes.end(), 0);
+  for (const int64_t axis : axes)
+    if (std::ranges::count(of.batch, axis) + std::ranges::count(of.contract, axis) == 0)
+      free.push_back(axis);
+  places.resize(free.size());
+  std::iota(places.begin(), places.end(), 0);
+  const auto run = contiguous_axis(graph, of.factor);
+  const auto found = run ? std::ranges::find(free, *run) : free.end();
+  if (found == free.end() || found + 1 == free.end()) return places;
+  const auto place = found - free.begin();
+  std::rotate(places.begin() + place, places.begin() + place + 1, places.end());
+  std::rotate(axes.begin() + *run, axes.begin() + *run + 1, axes.end());
+  for (std::vector<int64_t>* list : {&of.batch, &of.contract})
+    for (int64_t& axis : *list) axis = std::ranges::find(axes, axis) - axes.begin();
+  of.factor = build::transpose(graph, of.factor, axes, where);
+  return places;
+}
+
+}  // namespace
+
+NodeId dot_along_memory(Graph& graph, NodeId left, NodeId right, DotOp dot, DType dtype,
+                        const SourceLocation& where) {
+  FactorAxes x{left, dot.batch_left, dot.contract_left};
+  FactorAxes y{right, dot.batch_right, dot.contract_right};
+  std::vector<int64_t> made(dot.batch_left.size());  // by axis of the product: its place in `dot`'s
+  std::iota(made.begin(), made.end(), 0);
+  for (FactorAxes* factor : {&x, &y}) {
+    const auto first = std::ssize(made);
+    for (const int64_t place : move_run_last(graph, *factor, where)) made.push_back(first + place);
+  }
+  const NodeId product = build::dot(graph, x.factor, y.factor, dot, dtype, where);
+  if (std::ranges::is_sorted(made)) return product;
+  std::vector<int64_t> order(made.size());
+  for (size_t axis = 0; axis < made.size(); ++axis)
+    order[static_cast<size_t>(made[axis])] = static_cast<int64_t>(axis);
+  return build::transpose(graph, product, std::move(order), where);
+}
+
 std::optional<NodeId> as_windows(Graph& graph, NodeId node) {
   if (graph[node].as<WindowsOp>()) return node;
   const Axes moved = moved_axes(graph, node);

@@ -21,6 +21,16 @@ std::vector<std::optional<int64_t>> moved_axes(const Graph& graph, NodeId node);
 std::optional<NodeId> without_broadcast(Graph& graph, NodeId node,
                                         const std::vector<int64_t>& gone);
 
+/// The axis along which neighbours of `node` are neighbours in the memory that movement ops read, if
+/// such ops leave the innermost axis of that memory whole. None for a value of one element.
+std::optional<int64_t> contiguous_axis(const Graph& graph, NodeId node);
+
+/// The product of two factors, made with the free axes of each in such an order that the one along
+/// which it lies in memory comes last, and then transposed to the order that `dot` means. Matrix
+/// units can store whole sectors along such an axis, and not along the few taps of windows.
+NodeId dot_along_memory(Graph& graph, NodeId left, NodeId right, DotOp dot, DType dtype,
+                        const SourceLocation& where);
+
 /// The same value as `node`, as windows of a moved operand, if it is made from windows by reshapes
 /// and transposes that leave the axes and taps of the windows whole.
 std::optional<NodeId> as_windows(Graph& graph, NodeId node);

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "compiler/fusion/inliner.h"
+#include "compiler/passes/moved_axes.h"
 #include "compiler/passes/product_prices.h"
 #include "compiler/passes/split_dots.h"
 #include "ir/graph/build.h"
@@ -185,7 +186,9 @@ class Product {
   bool divides(Choice choice) const {
     choice.in_parts = true;
     const Graph parts = made(choice);
-    return !parts[parts.outputs()[0].node].as<DotOp>();
+    NodeId made = parts.outputs()[0].node;
+    while (is_movement(parts[made])) made = parts[made].operands[0];
+    return !parts[made].as<DotOp>();
   }
 
   // A graph that computes nothing else, whose inputs are the sources.
@@ -277,7 +280,10 @@ class Product {
     if (choice.in_parts)
       if (const auto sum = braze::in_parts(to, {values[0], values[1]}, dot, step_.node, target_))
         return *sum;
-    return build::dot(to, values[0], values[1], dot, step_.node.type.dtype, where);
+    const bool copied = !choice.orders[0].empty() || !choice.orders[1].empty();
+    const DType dtype = step_.node.type.dtype;
+    return copied ? dot_along_memory(to, values[0], values[1], dot, dtype, where)
+                  : build::dot(to, values[0], values[1], dot, dtype, where);
   }
 
   void find_runs() {

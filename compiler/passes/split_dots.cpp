@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 
+#include "compiler/passes/moved_axes.h"
 #include "compiler/passes/product_prices.h"
 #include "ir/graph/build.h"
 #include "ir/graph/rewrite.h"
@@ -32,6 +35,7 @@ constexpr int64_t kShareOfResults = 4;  // factors have at least so many element
 // an H200 that gave nine another number: eight were up to 1.6 times as fast, and one 2 % slower.
 constexpr int64_t kTriedParts[] = {2, 3, 4, 6, 8};
 constexpr double kClearly = 0.9;
+constexpr std::ptrdiff_t kTriedEqual = 4;  // cuts into equal parts, the most parts first
 
 int64_t elements(const Shape& shape, const std::vector<int64_t>& axes) {
   int64_t out = 1;
@@ -138,15 +142,38 @@ Cut padded_cut(int64_t terms, int64_t parts) {
   return {0, (terms + part - 1) / part, part};
 }
 
-// One part if the product stays whole. There are so few parts that all of them run at the same
-// time, and of the axes the outermost that gives the most is cut. If no number of parts is a
-// divisor, the only axis is cut where bulk copies begin.
+// The greatest number of parts that all run at the same time.
+int64_t most_parts(const Extents& extents, const Target& target) {
+  const auto [rows, columns, matrices, terms] = extents;
+  // Asynchronous units have all of few rows in one tile, and half as many columns.
+  const auto tiles = [](int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; };
+  const bool few = target.asynchronous_dots && rows <= kFewProductRows;
+  const int64_t all = matrices * (few ? tiles(columns, kTile / 2)
+                                      : tiles(rows, kTile) * tiles(columns, kTile));
+  return std::min(target.cores / all, terms / kLeastSum);
+}
+
+// The cuts into equal parts, at most so many, that begin at multiples of a turn. Of axes that give
+// as many parts, the outermost is cut.
+std::vector<Cut> equal_cuts(const Shape& left, const DotOp& dot, int64_t terms, int64_t most) {
+  std::map<int64_t, Cut> out;
+  for (size_t pair = 0; pair < dot.contract_left.size(); ++pair) {
+    const int64_t extent = left[static_cast<size_t>(dot.contract_left[pair])].range().max;
+    for (int64_t parts = most; parts > 1; --parts)
+      if (extent % parts == 0 && terms / parts % kSumMultiple == 0)
+        out.try_emplace(parts, Cut{pair, parts, extent / parts});
+  }
+  const auto cuts = std::views::values(out);
+  return {cuts.begin(), cuts.end()};
+}
+
+// One part if the product stays whole. If no number of parts is a divisor, the only axis is cut
+// where bulk copies begin.
 Cut cut_for_gpu(const Graph& graph, const std::vector<NodeId>& operands, const DotOp& dot,
                 const Target& target) {
   const std::optional<Extents> extents = extents_of(graph, operands, dot);
   if (!extents) return {};
   const auto [rows, columns, matrices, terms] = *extents;
-  const Shape& left = graph[operands[0]].type.shape;
   const double work = static_cast<double>(rows * columns) * static_cast<double>(matrices * terms);
   if (work < kLeastAsynchronousDot) return {};
   if (rows <= kOneWarpRows && std::ranges::any_of(operands, [&](NodeId factor) {
@@ -154,22 +181,13 @@ Cut cut_for_gpu(const Graph& graph, const std::vector<NodeId>& operands, const D
       }))
     return {};
   // A product of one row is a reduction, which has chunks of its own.
-  const bool asynchronous = target.asynchronous_dots && rows <= kFewProductRows;
-  if (asynchronous && rows == 1) return {};
-  // Asynchronous units have all of few rows in one tile, and half as many columns.
-  const auto tiles = [](int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; };
-  const int64_t all = matrices * (asynchronous ? tiles(columns, kTile / 2)
-                                               : tiles(rows, kTile) * tiles(columns, kTile));
-  const int64_t most = std::min(target.cores / all, terms / kLeastSum);
+  const bool few = target.asynchronous_dots && rows <= kFewProductRows;
+  if (few && rows == 1) return {};
+  const int64_t most = most_parts(*extents, target);
   // The blocks of a cluster share the depth without memory between them.
-  if (asynchronous && rows <= kFewClusterRows && most <= kClusterParts) return {};
-  Cut out;
-  for (size_t pair = 0; pair < dot.contract_left.size(); ++pair) {
-    const int64_t extent = left[static_cast<size_t>(dot.contract_left[pair])].range().max;
-    for (int64_t parts = most; parts > out.parts; --parts)
-      if (extent % parts == 0 && terms / parts % kSumMultiple == 0)
-        out = {pair, parts, extent / parts};
-  }
+  if (few && rows <= kFewClusterRows && most <= kClusterParts) return {};
+  const std::vector<Cut> cuts = equal_cuts(graph[operands[0]].type.shape, dot, terms, most);
+  const Cut out = cuts.empty() ? Cut() : cuts.back();
   if (2 * out.parts > most || !may_be_padded(graph, operands, dot, target)) return out;
   return padded_cut(terms, most);
 }
@@ -211,7 +229,7 @@ NodeId sum_of_parts(Graph& graph, const std::vector<NodeId>& factors, const DotO
   partial.contract_right = shifted(dot.contract_right, right);
   partial.batch_left.insert(partial.batch_left.begin(), left);
   partial.batch_right.insert(partial.batch_right.begin(), right);
-  const NodeId products = build::dot(graph, x, y, partial, DType::F32, where);
+  const NodeId products = dot_along_memory(graph, x, y, partial, DType::F32, where);
   if (!product.label.empty()) graph.set_label(products, product.label + "_parts");
   const NodeId sum = build::reduce(graph, Monoid::Sum, products, {0}, where);
   return product.type.dtype == DType::F32 ? sum
@@ -230,7 +248,7 @@ Cut clearly_faster_cut(const Rewriting& step, const DotOp& dot, const Cut& of_ru
                        const Target& target, ProductPrices& prices) {
   const Graph& graph = step.result;
   const std::optional<Extents> extents = extents_of(graph, step.operands, dot);
-  if (!extents || !may_be_padded(graph, step.operands, dot, target)) return of_rule;
+  if (!extents || !target.asynchronous_dots) return of_rule;
   const auto [rows, columns, matrices, terms] = *extents;
   const int64_t tiles = matrices * ((rows + kTile - 1) / kTile) * ((columns + kTile - 1) / kTile);
   if (std::min(rows, columns) == 1 || terms < 2 * kLeastSum || tiles > 2 * target.cores ||
@@ -249,11 +267,21 @@ Cut clearly_faster_cut(const Rewriting& step, const DotOp& dot, const Cut& of_ru
                     }))
         .seconds;
   };
+  std::vector<Cut> tried;
+  if (may_be_padded(graph, step.operands, dot, target)) {
+    for (const int64_t parts : kTriedParts) tried.push_back(padded_cut(terms, parts));
+    std::erase_if(tried, [](const Cut& cut) { return cut.terms < kLeastSum; });
+  } else if (dot.contract_left.size() > 1) {
+    // Where the factors have windows, tiles are of one tap, so that there may be more of them.
+    tried = equal_cuts(graph[step.operands[0]].type.shape, dot, terms, most_parts(*extents, target));
+    const auto more = std::max<std::ptrdiff_t>(std::ssize(tried) - kTriedEqual, 0);
+    tried.erase(tried.begin(), tried.begin() + more);
+  }
   Cut best = of_rule;
-  double least = kClearly * seconds_of(of_rule);
-  for (const int64_t parts : kTriedParts) {
-    const Cut cut = padded_cut(terms, parts);
-    if (cut.parts == of_rule.parts || cut.terms < kLeastSum) continue;
+  double least = 0;
+  for (const Cut& cut : tried) {
+    if (cut.parts == of_rule.parts) continue;
+    if (least == 0) least = kClearly * seconds_of(of_rule);
     if (const double seconds = seconds_of(cut); seconds < least) {
       best = cut;
       least = seconds;

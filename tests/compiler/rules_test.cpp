@@ -846,16 +846,17 @@ TEST(Slices, LargeProductsReadThem) {
 
 // A product of what 3x3 windows of images show, with `fill` outside.
 std::string product_of_windows(int64_t extent, int64_t channels, int64_t stride,
-                               const std::string& fill, std::string_view stage) {
+                               const std::string& fill, std::string_view stage,
+                               int64_t images = 64) {
   const Graph graph = parse(fmt::format(
-      R"(graph @main(%x: bf16[64, {h}, {h}, {c}], %w: bf16[3, 3, {c}, 128]) {{
+      R"(graph @main(%x: bf16[{n}, {h}, {h}, {c}], %w: bf16[3, 3, {c}, 128]) {{
   %0 = constant {fill} : bf16[]
-  %1 = broadcast %x {{axes: [0, 1, 2, 5]}} : bf16[64, {h}, {h}, 3, 3, {c}]
-  %2 = windows %1, %0 {{axes: [1, 2], taps: [3, 4], strides: [{s}, {s}], dilations: [1, 1], gaps: [1, 1], low: [1, 1]}} : bf16[64, {o}, {o}, 3, 3, {c}]
-  %3 = dot %2, %w {{contract: [3, 4, 5] x [0, 1, 2]}} : bf16[64, {o}, {o}, 128]
+  %1 = broadcast %x {{axes: [0, 1, 2, 5]}} : bf16[{n}, {h}, {h}, 3, 3, {c}]
+  %2 = windows %1, %0 {{axes: [1, 2], taps: [3, 4], strides: [{s}, {s}], dilations: [1, 1], gaps: [1, 1], low: [1, 1]}} : bf16[{n}, {o}, {o}, 3, 3, {c}]
+  %3 = dot %2, %w {{contract: [3, 4, 5] x [0, 1, 2]}} : bf16[{n}, {o}, {o}, 128]
   return %3
 }})",
-      fmt::arg("h", extent), fmt::arg("c", channels), fmt::arg("s", stride),
+      fmt::arg("n", images), fmt::arg("h", extent), fmt::arg("c", channels), fmt::arg("s", stride),
       fmt::arg("o", (extent - 1) / stride + 1), fmt::arg("fill", fill)));
   std::string text;
   CompileOptions options;
@@ -876,18 +877,20 @@ TEST(Windows, AreCopiedAsBoxes) {
                              "4*k + s + mod(p, 4) - 1, t] else 0"),
             std::string::npos);
   EXPECT_NE(text(28, 1).find("stream r, s, t:64 ring"), std::string::npos);
+  // Places of many images are rows too, one pixel of each.
+  EXPECT_NE(text(27, 2).find("stage x[i, 2*j + r - 1, 2*k + s - 1, t] else 0"), std::string::npos);
   // Every second pixel is a neighbour.
   EXPECT_NE(text(56, 2).find("x: in bf16[64, 28, 2, 28, 256]"), std::string::npos);
 }
 
 TEST(Windows, AreNotCopiedWhereBoxesCannotBeThem) {
   const auto refusal = [](int64_t extent, int64_t channels, int64_t stride,
-                          const std::string& fill) {
-    return product_of_windows(extent, channels, stride, fill, "refusal");
+                          const std::string& fill, int64_t images = 64) {
+    return product_of_windows(extent, channels, stride, fill, "refusal", images);
   };
   EXPECT_NE(refusal(28, 128, 1, "1").find("a factor must be 0 outside of its tensor"),
             std::string::npos);
-  EXPECT_NE(refusal(27, 128, 2, "0").find("a factor is read with strides"), std::string::npos);
+  EXPECT_NE(refusal(27, 128, 2, "0", 32).find("a factor is read with strides"), std::string::npos);
   EXPECT_NE(refusal(56, 104, 2, "0")
                 .find("the memory of a factor continues beyond the end of the summed axis"),
             std::string::npos);

@@ -111,6 +111,7 @@ std::optional<size_t> stored_along(const LoopTree& tree, const Products& product
   std::optional<size_t> best;
   size_t most = 0;
   for (const size_t axis : axes) {
+    if (planned_extent(tree, axis) < kColumnMultiple) continue;
     size_t bytes = 0;
     for (const LoopTask* store : products.stores)
       if (lies_along(store->at.back(), tree.axes[axis]))
@@ -359,11 +360,13 @@ double operations_after(const LoopTree& tree) {
       .varying;
 }
 
+// With so many rows.
 std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products& products,
-                                            const Target& target) {
+                                            int64_t rows, const Target& target) {
   const auto extent = [&](size_t axis) { return planned_extent(tree, axis); };
   const int64_t m = extent(products.rows), n = extent(products.columns);
-  double work = 1, tiles = std::ceil(static_cast<double>(m) / kRows);
+  Tiling out{.rows = rows};
+  double work = 1, tiles = std::ceil(static_cast<double>(m) / static_cast<double>(out.rows));
   for (const size_t axis : products.nest) {
     work *= static_cast<double>(extent(axis));
     if (axis != products.rows && axis != products.columns)
@@ -371,7 +374,6 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
   }
   for (const size_t axis : products.summed) work *= static_cast<double>(extent(axis));
   if (work < kLeastAsynchronousDot) return no_rule("the product is too small for copies ahead");
-  Tiling out;
   const auto count = static_cast<int64_t>(products.dots.size());
   int64_t most = kMostColumns;
   while (most * count > kMostColumns) most /= 2;
@@ -412,7 +414,7 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
   // while the other is stored), or one slab of each result and one of the sums.
   const bool by_rows = out.rows_at_once > 0;
   const int64_t slabs =
-      kGroups * kGroupRows * kSlab * ((by_rows ? 1 : 2) * result_bytes + (by_rows ? sum_bytes : 0));
+      out.rows * kSlab * ((by_rows ? 1 : 2) * result_bytes + (by_rows ? sum_bytes : 0));
   const auto slots = [&]() -> int64_t {
     const auto factors = find_factors(tree, products, out.rows, out.columns);
     const int64_t slot = std::get<Factors>(factors).slot_panels * kPanelBytes;
@@ -420,7 +422,7 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
   };
   while (slots() < 3 && out.columns > kSlab) out.columns = out.columns > 128 ? 128 : kSlab;
   if (slots() < kLeastSlots) return no_rule("two turns of the factors do not fit on chip");
-  out.slots = std::min(slots(), kMostSlots);
+  out.slots = std::min(slots(), kMostSlots * kRows / out.rows);
   out.band = band_of(out.columns, target.cores, (m + kRows - 1) / kRows);
   return out;
 }
@@ -730,8 +732,7 @@ Form with_rows(Scheduled out, const Products& first) {
 
 // With what a turn sums composed of several axes, where one does not serve; none if there is no
 // such box. Rows along which a factor has windows move through the same dimensions as that box, so
-// they are not composed. If one group has all rows, the units of warps are faster: 9 x 64 x 64
-// results of 64 x 56 x 56 terms took 119 us with a group that multiplies nothing.
+// they are not composed. Units of warps serve the products that do not fill half of a group.
 std::optional<Form> with_sums(Scheduled out, const Products& first) {
   const LoopTask& dot = *first.dots.front();
   const DType dtype = dot.body.steps[dot.body.results[0]].dtype;
@@ -744,7 +745,7 @@ std::optional<Form> with_sums(Scheduled out, const Products& first) {
   ComposeStep step{unused_axis(out.tree, "q"), digits};
   if (digits.size() > 1 && !out.try_take(std::move(step))) return std::nullopt;
   auto products = std::get<Products>(find_products(out.tree));
-  if (planned_extent(out.tree, products.rows) <= kGroupRows) return std::nullopt;
+  if (2 * planned_extent(out.tree, products.rows) <= kGroupRows) return std::nullopt;
   auto factors = find_factors(out.tree, products, kRows, kSlab);
   return Form{std::move(out), std::move(products), std::move(factors)};
 }
@@ -778,11 +779,15 @@ std::optional<Refusal> tile_products(Scheduled& out, const Target& target) {
   }
   Form& form = std::get<Form>(found);
   out = form.out;
-  const auto chosen = choose_tiling(form.out.tree, form.products, target);
+  const auto other = exchanged(form.out.tree, form.products);
+  // One group has few rows that cannot be columns.
+  const bool few = std::holds_alternative<Refusal>(other) &&
+                   planned_extent(form.out.tree, form.products.rows) <= kGroupRows;
+  const auto chosen =
+      choose_tiling(form.out.tree, form.products, few ? kGroupRows : kRows, target);
   if (const auto* refusal = std::get_if<Refusal>(&chosen)) return *refusal;
   const auto& tiling = std::get<Tiling>(chosen);
   const auto& factors = std::get<Factors>(form.factors);
-  const auto other = exchanged(form.out.tree, form.products);
   if (const auto* products = std::get_if<Products>(&other)) {
     const auto all = find_factors(form.out.tree, form.products, tiling.rows, tiling.columns);
     const double seconds =
