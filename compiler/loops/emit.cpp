@@ -836,10 +836,9 @@ void TreeEmitter::turn(const Stream& stream, const Expr& index) {
   const AxesNow axes = axes_, shared = shared_;
   const size_t axis = stream.loop.levels[0].axis;
   const Expr& extent = tree_.axes[axis].extent;
-  // A loop without bounds of its own runs through a tile, whatever lies beyond the end of the axis.
-  const AxisNow around = axes_[axis];
-  const bool within = stream.loop.bounds || around.turn == 0 || around.whole ||
-                      extent.is_multiple_of(around.turn);
+  // A loop without bounds of its own runs through all of its tile, which may reach beyond the end.
+  const bool within =
+      stream.loop.bounds || axes_[axis].turn == 0 || axes_[axis].whole || ends_with_tiles(axis);
   stand(stream, index);
   AxisNow& now = axes_[axis];
   now.early = early;

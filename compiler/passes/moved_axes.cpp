@@ -58,6 +58,21 @@ std::vector<Expr> without(std::vector<Expr> dims, const std::vector<int64_t>& go
   return dims;
 }
 
+std::optional<int64_t> innermost_axis(const Shape& shape) {
+  for (auto axis = static_cast<int64_t>(shape.rank()); axis-- > 0;)
+    if (!shape[static_cast<size_t>(axis)].is_constant(1)) return axis;
+  return std::nullopt;
+}
+
+std::vector<int64_t> free_axes(const Shape& factor, const std::vector<int64_t>& batch,
+                               const std::vector<int64_t>& contract) {
+  std::vector<int64_t> out;
+  for (int64_t axis = 0; axis < static_cast<int64_t>(factor.rank()); ++axis)
+    if (std::ranges::count(batch, axis) == 0 && std::ranges::count(contract, axis) == 0)
+      out.push_back(axis);
+  return out;
+}
+
 std::vector<std::optional<int64_t>> moved_axes(const Graph& graph, NodeId node) {
   if (graph[node].as<ReshapeOp>())
     return reshaped_axes(graph[graph[node].operands[0]].type.shape, graph[node].type.shape);
@@ -93,27 +108,17 @@ std::optional<NodeId> without_broadcast(Graph& graph, NodeId id, const std::vect
   return build::reshape(graph, *x, std::move(shape), node.location);
 }
 
-namespace {
-
-std::optional<int64_t> innermost(const Shape& shape) {
-  for (auto axis = static_cast<int64_t>(shape.rank()); axis-- > 0;)
-    if (!shape[static_cast<size_t>(axis)].is_constant(1)) return axis;
-  return std::nullopt;
-}
-
-}  // namespace
-
 std::optional<int64_t> contiguous_axis(const Graph& graph, NodeId node) {
   const bool transposes = graph[node].as<TransposeOp>();
   const bool moves = transposes || graph[node].as<ReshapeOp>();
   const auto* broadcast = graph[node].as<BroadcastOp>();
   if (!moves && !broadcast && !graph[node].as<WindowsOp>())
-    return innermost(graph[node].type.shape);
+    return innermost_axis(graph[node].type.shape);
   const NodeId operand = graph[node].operands[0];
   // Between two transposes, which could be one, the value is in memory.
   const bool copied = transposes && graph[operand].as<TransposeOp>();
   const auto below =
-      copied ? innermost(graph[operand].type.shape) : contiguous_axis(graph, operand);
+      copied ? innermost_axis(graph[operand].type.shape) : contiguous_axis(graph, operand);
   if (!below) return std::nullopt;
   const auto axis = static_cast<size_t>(*below);
   if (moves) return moved_axes(graph, node)[axis];
@@ -131,12 +136,10 @@ struct FactorAxes {
 // Moves the axis along which the factor lies in memory behind its other free axes. Returns the
 // places that its free axes had among themselves, in their new order.
 std::vector<int64_t> move_run_last(Graph& graph, FactorAxes& of, const SourceLocation& where) {
-  std::vector<int64_t> axes(graph[of.factor].type.shape.rank()), free, places;
+  const Shape& shape = graph[of.factor].type.shape;
+  const std::vector<int64_t> free = free_axes(shape, of.batch, of.contract);
+  std::vector<int64_t> axes(shape.rank()), places(free.size());
   std::iota(axes.begin(), axes.end(), 0);
-  for (const int64_t axis : axes)
-    if (std::ranges::count(of.batch, axis) + std::ranges::count(of.contract, axis) == 0)
-      free.push_back(axis);
-  places.resize(free.size());
   std::iota(places.begin(), places.end(), 0);
   const auto run = contiguous_axis(graph, of.factor);
   const auto found = run ? std::ranges::find(free, *run) : free.end();

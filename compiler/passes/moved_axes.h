@@ -12,6 +12,13 @@ namespace braze {
 std::vector<int64_t> without(const std::vector<int64_t>& axes, const std::vector<int64_t>& gone);
 std::vector<Expr> without(std::vector<Expr> dims, const std::vector<int64_t>& gone);
 
+/// The innermost axis that has more than one index; none if there is none.
+std::optional<int64_t> innermost_axis(const Shape& shape);
+
+/// The axes of a factor that a product keeps and that only this factor has, in their order.
+std::vector<int64_t> free_axes(const Shape& factor, const std::vector<int64_t>& batch,
+                               const std::vector<int64_t>& contract);
+
 /// For each axis of the operand of a reshape or transpose, the axis of its result that is the same
 /// axis, or none if a reshape joins it with others or cuts it. Empty for other nodes.
 std::vector<std::optional<int64_t>> moved_axes(const Graph& graph, NodeId node);
@@ -21,8 +28,8 @@ std::vector<std::optional<int64_t>> moved_axes(const Graph& graph, NodeId node);
 std::optional<NodeId> without_broadcast(Graph& graph, NodeId node,
                                         const std::vector<int64_t>& gone);
 
-/// The axis along which neighbours of `node` are neighbours in the memory that movement ops read, if
-/// such ops leave the innermost axis of that memory whole. None for a value of one element.
+/// The axis along which neighbours of `node` are neighbours in the memory that movement ops read.
+/// None if these ops divide the innermost axis of that memory, and for a value of one element.
 std::optional<int64_t> contiguous_axis(const Graph& graph, NodeId node);
 
 /// The product of two factors, made with the free axes of each in such an order that the one along

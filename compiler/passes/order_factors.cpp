@@ -68,13 +68,6 @@ struct Coordinates {
   std::optional<Value> cached(NodeId, const std::vector<Expr>&) { return std::nullopt; }
 };
 
-// The innermost dimension that has more than one index; none if there is none.
-std::optional<int64_t> innermost(const Shape& shape) {
-  for (auto d = static_cast<int64_t>(shape.rank()); d-- > 0;)
-    if (!shape[static_cast<size_t>(d)].is_constant(1)) return d;
-  return std::nullopt;
-}
-
 bool are_last(const Axes& axes, size_t rank) {
   auto expected = static_cast<int64_t>(rank - axes.size());
   return std::ranges::all_of(axes, [&](int64_t axis) { return axis == expected++; });
@@ -330,7 +323,7 @@ class Product {
   // The orders of a source for a product that sums a pair of axes innermost.
   static std::vector<Axes> orders(const Factor& factor, size_t pair, bool along_results) {
     std::vector<Axes> out;
-    const auto last = innermost(factor.shape);
+    const auto last = innermost_axis(factor.shape);
     if (!last) return {{}};
     const auto fits = [&](const Run& run) { return !run.pair || *run.pair == pair; };
     if (const Run* run = factor.along(*last); run && fits(*run)) out.push_back({});

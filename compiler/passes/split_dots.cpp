@@ -43,16 +43,6 @@ int64_t elements(const Shape& shape, const std::vector<int64_t>& axes) {
   return out;
 }
 
-std::vector<int64_t> free_axes(const Shape& shape, const std::vector<int64_t>& batch,
-                               const std::vector<int64_t>& contract) {
-  std::vector<int64_t> out;
-  for (int64_t axis = 0; axis < static_cast<int64_t>(shape.rank()); ++axis)
-    if (std::find(batch.begin(), batch.end(), axis) == batch.end() &&
-        std::find(contract.begin(), contract.end(), axis) == contract.end())
-      out.push_back(axis);
-  return out;
-}
-
 // Whether the factor is made from another dot through a reduction. With few rows, such dots may be
 // one kernel, of which parts of the walk become chunks.
 bool is_made_by_reductions(const Graph& graph, NodeId factor) {
@@ -148,8 +138,8 @@ int64_t most_parts(const Extents& extents, const Target& target) {
   // Asynchronous units have all of few rows in one tile, and half as many columns.
   const auto tiles = [](int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; };
   const bool few = target.asynchronous_dots && rows <= kFewProductRows;
-  const int64_t all = matrices * (few ? tiles(columns, kTile / 2)
-                                      : tiles(rows, kTile) * tiles(columns, kTile));
+  const int64_t all =
+      matrices * (few ? tiles(columns, kTile / 2) : tiles(rows, kTile) * tiles(columns, kTile));
   return std::min(target.cores / all, terms / kLeastSum);
 }
 
@@ -272,16 +262,18 @@ Cut clearly_faster_cut(const Rewriting& step, const DotOp& dot, const Cut& of_ru
     for (const int64_t parts : kTriedParts) tried.push_back(padded_cut(terms, parts));
     std::erase_if(tried, [](const Cut& cut) { return cut.terms < kLeastSum; });
   } else if (dot.contract_left.size() > 1) {
-    // Where the factors have windows, tiles are of one tap, so that there may be more of them.
-    tried = equal_cuts(graph[step.operands[0]].type.shape, dot, terms, most_parts(*extents, target));
+    // The tiles of windows are those of single taps, so that there may be more of them than the
+    // rule counts, and fewer parts serve better.
+    tried =
+        equal_cuts(graph[step.operands[0]].type.shape, dot, terms, most_parts(*extents, target));
     const auto more = std::max<std::ptrdiff_t>(std::ssize(tried) - kTriedEqual, 0);
     tried.erase(tried.begin(), tried.begin() + more);
   }
+  std::erase_if(tried, [&](const Cut& cut) { return cut.parts == of_rule.parts; });
+  if (tried.empty()) return of_rule;
   Cut best = of_rule;
-  double least = 0;
+  double least = kClearly * seconds_of(of_rule);
   for (const Cut& cut : tried) {
-    if (cut.parts == of_rule.parts) continue;
-    if (least == 0) least = kClearly * seconds_of(of_rule);
     if (const double seconds = seconds_of(cut); seconds < least) {
       best = cut;
       least = seconds;

@@ -688,6 +688,38 @@ TEST(Graphs, SumsOverWindowsReadThemInPlace) {
   }
 }
 
+// Matrices of single taps are products of channels, whatever lies innermost in memory: the channels
+// or, with a copy before, the pixels. The taps, which are the last axes of the result, are no
+// columns.
+TEST(Graphs, SumsOverWindowsInOtherOrders) {
+  const Device device("sim:sm_90");
+  for (const bool channels_last : {true, false}) {
+    const std::string shape = channels_last ? "16, 8, 8, 64" : "16, 64, 8, 8";
+    const std::string to_first = channels_last ? "[0, 3, 1, 2]" : "[0, 1, 2, 3]";
+    const std::string to_rows = channels_last ? "[3, 0, 1, 2]" : "[1, 0, 2, 3]";
+    const Graph graph = parse_graph(fmt::format(R"(braze 1 graph
+graph @sums(%x: bf16[{0}], %g: bf16[{0}]) {{
+  %0 = constant 0 : bf16[]
+  %1 = transpose %x {{permutation: {1}}} : bf16[16, 64, 8, 8]
+  %2 = broadcast %1 {{axes: [0, 1, 4, 5]}} : bf16[16, 64, 3, 3, 8, 8]
+  %3 = windows %2, %0 {{axes: [4, 5], taps: [2, 3], strides: [1, 1], dilations: [1, 1], gaps: [1, 1], low: [1, 1]}} : bf16[16, 64, 3, 3, 8, 8]
+  %4 = transpose %g {{permutation: {2}}} : bf16[64, 16, 8, 8]
+  %5 = dot %4, %3 {{contract: [1, 2, 3] x [0, 4, 5]}} : bf16[64, 64, 3, 3]
+  return %5 as "y"
+}})",
+                                                shape, to_first, to_rows),
+                                    "sums");
+    SCOPED_TRACE(shape);
+    const CompileOptions options = verifying();
+    const auto program = testing::compile_for(device, graph, options);
+    EXPECT_TRUE(std::ranges::any_of(program->launches, [](const Launch& launch) {
+      return launch.schedule.find("wgmma") != std::string::npos;
+    }));
+    const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
+    EXPECT_TRUE(testing::agrees(graph, inputs, device, options));
+  }
+}
+
 // Integers of each row are compared with the number of the column, whatever lies beyond 32 bits.
 TEST(Graphs, IntegersAreComparedWithIndices) {
   for (const DType dtype : {DType::I64, DType::I32}) {

@@ -884,8 +884,8 @@ TEST(Windows, AreCopiedAsBoxes) {
 }
 
 TEST(Windows, AreNotCopiedWhereBoxesCannotBeThem) {
-  const auto refusal = [](int64_t extent, int64_t channels, int64_t stride,
-                          const std::string& fill, int64_t images = 64) {
+  const auto refusal = [](int64_t extent, int64_t channels, int64_t stride, const std::string& fill,
+                          int64_t images = 64) {
     return product_of_windows(extent, channels, stride, fill, "refusal", images);
   };
   EXPECT_NE(refusal(28, 128, 1, "1").find("a factor must be 0 outside of its tensor"),

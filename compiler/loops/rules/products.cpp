@@ -360,7 +360,7 @@ double operations_after(const LoopTree& tree) {
       .varying;
 }
 
-// With so many rows.
+// The tile, of which the number of rows is given.
 std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products& products,
                                             int64_t rows, const Target& target) {
   const auto extent = [&](size_t axis) { return planned_extent(tree, axis); };
@@ -387,9 +387,9 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
   };
   // The cost of the multiprocessor that has most tiles.
   const auto cost = [&](int64_t columns) {
-    // Shared memory takes in the rows of a tile and gives them to the units in the time of this many
-    // columns. The widest tiles take as long as their products: 64, 128, 192 and 256 columns with
-    // 8,192 terms 36, 50, 65 and 85 us on an H200.
+    // Shared memory takes in the rows of a tile and gives them to the units in the time of this
+    // many columns. The widest tiles take as long as their products: 64, 128, 192 and 256 columns
+    // with 8,192 terms 36, 50, 65 and 85 us on an H200.
     constexpr double kReading = 90, kMultiplying = 1.45;
     const auto wide = static_cast<double>(columns);
     return std::ceil(all_tiles(columns) / static_cast<double>(target.cores)) *
@@ -783,8 +783,7 @@ std::optional<Refusal> tile_products(Scheduled& out, const Target& target) {
   // One group has few rows that cannot be columns.
   const bool few = std::holds_alternative<Refusal>(other) &&
                    planned_extent(form.out.tree, form.products.rows) <= kGroupRows;
-  const auto chosen =
-      choose_tiling(form.out.tree, form.products, few ? kGroupRows : kRows, target);
+  const auto chosen = choose_tiling(form.out.tree, form.products, few ? kGroupRows : kRows, target);
   if (const auto* refusal = std::get_if<Refusal>(&chosen)) return *refusal;
   const auto& tiling = std::get<Tiling>(chosen);
   const auto& factors = std::get<Factors>(form.factors);
