@@ -76,7 +76,6 @@ const std::vector<Target>& rows() {
     sm_90a.flops_per_second = 67e12;
     sm_90a.matrix_speed = 14.8;
     sm_90a.asynchronous_dots = true;
-    sm_90a.shared_block_registers = 128;
     sm_90a.link_bytes_per_second = 360e9;
     return std::vector<Target>{v3, v4, sm_80, sm_90a, interpreter};
   }();

@@ -40,9 +40,6 @@ struct Target {
   /// Whether it has asynchronous matrix instructions, whose factors a pipelined tile program
   /// copies.
   bool asynchronous_dots = false;
-  /// How many registers a thread may have so that two blocks of a product share a multiprocessor,
-  /// even with the largest tile. 0 if the assembler would spill with so few.
-  int64_t shared_block_registers = 0;
 
   // Speeds of all cores together, for the cost model.
   double memory_bytes_per_second = 40e9;

@@ -59,8 +59,10 @@ int64_t chip_bytes(const CascadeFactors& factors, const WarpTile& tile) {
   int64_t out = 0;
   for (const StagedFactor& s : factors.staged) {
     const int64_t rows = (s.in_walk ? tile.turn : 1) * (s.in_walk && !s.has_rows ? 1 : tile.rows());
-    const int64_t lines = s.across ? s.row_bytes / element : rows,
-                  line_bytes = s.across ? rows * element : s.row_bytes;
+    // A line across has neighbours along one axis only: the turn, or the rows of the tile.
+    const int64_t neighbours = s.in_walk && s.has_rows ? std::min(tile.turn, tile.rows()) : rows;
+    const int64_t lines = s.across ? s.row_bytes / element * (rows / neighbours) : rows,
+                  line_bytes = s.across ? neighbours * element : s.row_bytes;
     out += lines * (line_bytes + kCopiedBytes) * (s.in_walk ? tile.slots : 1);
   }
   if (tile.unit == CascadeUnit::Threads)

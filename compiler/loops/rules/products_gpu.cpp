@@ -17,7 +17,7 @@ namespace braze {
 
 namespace {
 
-constexpr int64_t kMatrixStages = 3, kAheadStages = 4, kLeastStages = 2;
+constexpr int64_t kMatrixStages = 3, kLeastStages = 2;
 constexpr int64_t kAccessBytes = 16;  // bytes that a thread accesses at once
 constexpr int64_t kLeastCopied = 4;   // bytes of an asynchronous copy
 constexpr int64_t kDirectThreads = 256;
@@ -48,7 +48,6 @@ struct Tiling {
   int64_t chunks = 1;
   int64_t depth = 0;    // of one product of matrices in a warp; 0: threads multiply
   bool copies = false;  // whether factors that can be copied are copied ahead
-  bool lean = false;    // whether two blocks can share a multiprocessor
   int64_t threads() const { return row_threads * lane_threads; }
 };
 
@@ -179,10 +178,13 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
   const DType multiplied = matrices ? warp_dot_dtype(sum) : body_dtype(sum);
   const bool halves = matrices && is_half(multiplied);
   const bool copied = std::ranges::all_of(found, &Factor::copied);
-  const bool plain = std::ranges::none_of(found, &Factor::computed);
+  // Threads read several lanes together, so copies would have to turn a factor that is contiguous
+  // along the depth: they would move single elements.
+  const bool turned =
+      std::ranges::any_of(found, [](const Factor& f) { return f.lanes && f.across; });
   const bool some_copied = std::ranges::any_of(found, &Factor::copied);
   ProductSize size = given;
-  size.ahead = matrices && copied;
+  size.ahead = copied && (matrices || !turned);
   const Multiplier multiplier = !matrices                  ? Multiplier::Threads
                                 : halves                   ? Multiplier::HalfMatrices
                                 : multiplied == DType::F64 ? Multiplier::DoubleMatrices
@@ -201,30 +203,20 @@ std::optional<Tiling> choose_slices(const LoopTree& tree, const FactoredSums& su
     const auto [length, stages] = half_slices(*best, chunks, size, target);
     out.slice = length;
     out.stages = some_copied ? stages : kLeastStages;
+    out.copies = true;
   } else {
-    // Twice as deep, because copies take no registers, but not the whole depth: slices are turns of
-    // a loop.
-    out.slice = size.ahead && size.depth != 2 * best->slice ? 2 * best->slice : best->slice;
-    out.stages = size.ahead ? kMatrixStages : kLeastStages;
+    // Threads of the largest tile multiply for so long that fetched slices do not delay them. Other
+    // slices are copied if they can be. They are twice as deep then, because copies take no
+    // registers, but not the whole depth: slices are turns of a loop.
+    const bool largest = !matrices && best->rows * best->lanes == kLargestSums;
+    out.copies = size.ahead && !largest;
+    out.slice = out.copies && size.depth != 2 * best->slice ? 2 * best->slice : best->slice;
+    out.stages = out.copies && matrices ? kMatrixStages : kLeastStages;
   }
   // A slice takes several products of matrices, in a loop, and is not the whole depth.
   if (out.slice == out.depth) {
     if (size.depth <= 2 * out.depth) return std::nullopt;
     out.slice = 2 * out.depth;
-  }
-  out.copies = halves || size.ahead;
-  // Two blocks with the largest tile can share the registers of a multiprocessor if factors are not
-  // computed, little follows the products, and vectors are copied.
-  constexpr double kMostAfter = 100, kFewAfter = 4;  // operations on each sum
-  const double after = operations_after(tree);
-  const bool largest = best->rows * best->lanes == 128 * 128 && narrower == 1;
-  out.lean = target.shared_block_registers > 0 && !matrices && largest && found.size() == 2 &&
-             after <= kMostAfter && copied && plain &&
-             std::ranges::all_of(found, [](const Factor& f) { return f.vector > 1; });
-  // If more follows, it needs the registers that fetched slices would take.
-  if (out.lean && after > kFewAfter) {
-    out.stages = kAheadStages;
-    out.copies = true;
   }
   return out;
 }
@@ -466,7 +458,6 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   slice_factors(out, names, factors, tiling);
   out.take(UnrollStep{{names.inner, 2}, tiling.slice / together});
   out.take(RingStep{{names.inner}, tiling.stages});
-  if (tiling.lean) out.take(RegistersStep{target.shared_block_registers});
   bind_layouts(out, tiled, 0);
   if (!added.empty()) bind_layouts(out, added, 1);
 }

@@ -15,6 +15,7 @@ inline constexpr int64_t kLeastChunk = 64;         ///< of a depth that chunks s
 inline constexpr double kLeastProducts = 1 << 23;  ///< smaller ones leave most threads without work
 /// A product has at most this many, because an array of registers has at most six axes.
 inline constexpr size_t kMostFactors = 4;
+inline constexpr int64_t kLargestSums = 128 * 128;  ///< of a tile of sums that threads make
 
 /// What multiplies: the ordinary units of threads, or the matrix units of warps (factors in tf32,
 /// of 16 bits, or in f64).
@@ -26,6 +27,9 @@ struct SlicedTile {
   /// Multiply-adds of a full multiprocessor, as a share of those that its ordinary units can do. Of
   /// 16-bit factors: a share of those that the matrix units of warps can do.
   double rate;
+  // Of tiles of threads:
+  double alone = 0;    ///< the same of a multiprocessor that has only one block
+  double fetched = 0;  ///< the same of a full one if slices go through registers
   int64_t threads() const { return row_threads * lane_threads; }
 };
 

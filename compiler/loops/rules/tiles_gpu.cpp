@@ -91,6 +91,22 @@ int64_t threads_of_row(int64_t extent, int64_t vector, int64_t most, bool may_ta
   return out;
 }
 
+// How many neighbours one thread should have: those that all accesses take at once, or those that
+// stores do, if loads are contiguous but begin anywhere. What a thread then loads element by
+// element lies in lines that stay near the multiprocessor, and stores take fewer instructions. This
+// was measured for elements of 4 bytes, on an H200: 268 MB rolled along their rows took 134 us
+// instead of 148.
+int64_t vector_of_thread(const std::vector<TreeAccess>& touched, const LoopAxis& lane) {
+  const int64_t whole = vector_along(touched, lane);
+  std::vector<TreeAccess> stores;
+  for (const TreeAccess& access : touched) {
+    const int64_t stride = access.stride(lane);
+    if (access.bytes != 4 || stride > 1 || (access.store && stride != 1)) return whole;
+    if (access.store) stores.push_back(access);
+  }
+  return std::max(whole, vector_along(stores, lane));
+}
+
 BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
                        const Target& target) {
   BlockTile out;
@@ -110,7 +126,7 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
   for (const size_t axis : axes)
     total = std::min(total * planned_extent(tree, axis), int64_t{1} << 40);
   const int64_t extent = planned_extent(tree, lane);
-  out.vector = vector_along(touched, tree.axes[lane]);
+  out.vector = vector_of_thread(touched, tree.axes[lane]);
   // If there are few elements, more threads are better than longer vectors.
   int64_t threads = kBlockThreads;
   while (threads > 64 && total / threads < 2 * target.cores) threads /= 2;
