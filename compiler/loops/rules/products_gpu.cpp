@@ -29,10 +29,9 @@ constexpr int64_t kAddedSums = 4, kAddedChunks = 16;
 // One factor along one of the two axes, rows or lanes.
 struct Factor {
   bool lanes = false;
-  bool computed = false;     // whether there are operations, at least a conversion or a choice
   bool across = false;       // whether it is contiguous along the innermost summed axis
   int64_t vector = 1;        // neighbours that one thread should read together
-  size_t tensor = SIZE_MAX;  // the tensor to copy, if it is not computed
+  size_t tensor = SIZE_MAX;  // the tensor to copy, if it is copied
   bool copied = false;       // whether its slices are copied past the registers
 };
 
@@ -74,7 +73,6 @@ std::vector<Factor> factors_along(const LoopTree& tree, const FactoredSums& sums
     std::vector<TreeAccess> loads;
     int64_t lies = 0, bytes = 0;
     for (const LoopStep& s : body.steps) {
-      factor.computed |= s.kind != LoopStep::Kind::Load || !s.conditions.empty() || s.otherwise;
       if (s.kind != LoopStep::Kind::Load) continue;
       loads.push_back(
           {s.source, linear_offset(s.at, tree.tensors[s.source].type.shape), size_of(s.dtype)});

@@ -39,7 +39,7 @@ double tf32_tile_speed(int64_t sums);
 
 struct ProductSize {
   int64_t rows, lanes, batches, depth;
-  bool ahead;  ///< whether slices are copied ahead
+  bool ahead;  ///< whether slices can be copied ahead
 };
 
 /// The tile and the number of chunks of the depth that take least time. The depth is cut only if
