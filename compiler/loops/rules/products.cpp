@@ -18,6 +18,7 @@
 
 #include "compiler/loops/cost.h"
 #include "compiler/loops/rules/asynchronous.h"
+#include "compiler/loops/rules/factored_sums.h"
 #include "compiler/loops/rules/layouts.h"
 #include "compiler/loops/rules/summed_nest.h"
 #include "ir/code/boxes.h"
@@ -353,11 +354,6 @@ int64_t band_of(int64_t columns, int64_t blocks, int64_t row_tiles) {
   const double square = static_cast<double>(blocks * columns) / static_cast<double>(kRows);
   const auto band = std::max<int64_t>(std::lround(std::sqrt(square)), 1);
   return row_tiles <= band ? 0 : band;
-}
-
-double operations_after(const LoopTree& tree) {
-  return operations(tree, {}, [](const LoopTask& task) { return task.makes_value() ? 0.0 : 1.0; })
-      .varying;
 }
 
 // The tile, of which the number of rows is given.
