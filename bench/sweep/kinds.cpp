@@ -1,37 +1,10 @@
 // kinds.cpp — the inputs and results of each kind of workload, built with the public builder only,
 // as a user would write them. peers_torch.py and peers_jax.py have the same in their languages.
-#include <cmath>
-
-#include "bench/sweep/workloads.h"
+#include "bench/sweep/kinds_p.h"
 
 namespace braze::sweep {
 
 namespace {
-
-using Results = std::optional<std::vector<Tensor>>;
-using S = const Settings&;
-using W = const Weights&;
-using Extents = std::vector<int64_t>;
-
-// --- Inputs
-// ---------------------------------------------------------------------------------------
-
-// Uniform, of mean 0 and variance 1.
-Input values(std::string name, DType dtype, Extents shape) {
-  const double bound = std::sqrt(3.0);
-  return {std::move(name), dtype, std::move(shape), -bound, bound};
-}
-// A matrix whose products keep the variance.
-Input weight(std::string name, DType dtype, Extents shape, int64_t summed) {
-  const double bound = std::sqrt(3.0 / static_cast<double>(summed));
-  return {std::move(name), dtype, std::move(shape), -bound, bound};
-}
-Input between(std::string name, DType dtype, Extents shape, double low, double high) {
-  return {std::move(name), dtype, std::move(shape), low, high};
-}
-Input indices(std::string name, Extents shape, int64_t count, DType dtype = DType::I64) {
-  return {std::move(name), dtype, std::move(shape), 0, static_cast<double>(count)};
-}
 
 Extents rows_and_cols(S s) { return {s["rows"], s["cols"]}; }
 
@@ -42,10 +15,6 @@ Inputs two_arrays(S s) {
 }
 
 Axes axes_of(S s) { return Axes(s.list("axes")); }
-
-bool is_narrow(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
-// Statistics of 16-bit values are made in f32.
-Tensor widen(const Tensor& x) { return is_narrow(x.dtype()) ? cast(x, f32) : x; }
 
 Tensor activation(const std::string& name, const Tensor& x) {
   if (name == "gelu") return gelu(x);
@@ -112,9 +81,6 @@ Tensor standardized(const Tensor& x, const Axes& axes) {
   const Tensor wide = widen(x), centred = wide - mean(wide, axes, true);
   return centred * rsqrt(mean(centred * centred, axes, true) + 1e-5);
 }
-
-// Images are [batch, height, width, channels], but for convolutions of layout=first.
-Extents image(S s, int64_t channels) { return {s["batch"], s["height"], s["width"], channels}; }
 
 Inputs channel_norm_inputs(S s) {
   const int64_t channels = s.get("groups", 1) * s["channels"];
@@ -342,6 +308,12 @@ Results quantize_blocks(S, W in) {
   const Tensor x = widen(in["x"]);
   const Tensor step = maximum(max(abs(x), -1, true) / 127.0, 1e-12);
   return {{cast(clamp(round_even(x / step), -127.0, 127.0) * step, in["x"].dtype())}};
+}
+// The same, kept as bytes and their scales.
+Results quantize_bytes(S, W in) {
+  const Tensor x = widen(in["x"]);
+  const Tensor step = maximum(max(abs(x), -1, true) / 127.0, 1e-12);
+  return {{cast(clamp(round_even(x / step), -127.0, 127.0), DType::I8), step}};
 }
 // Each i32 holds eight 4-bit numbers, and `group` numbers share a scale.
 Inputs packed_inputs(S s) {
@@ -781,18 +753,33 @@ Inputs lstm_inputs(S s) {
           weight("u", s.dtype(), {width, 4 * width}, 2 * width),
           values("bias", s.dtype(), {4 * width})};
 }
-Results lstm_cell(S s, W in) {
-  const int64_t width = s["width"];
-  const Tensor gates = dot(in["x"], in["w"]) + dot(in["h"], in["u"]) + in["bias"];
+// The next hidden state and the next state of the cell.
+std::vector<Tensor> next_states(const Tensor& gates, const Tensor& c, int64_t width) {
   const auto gate = [&](int64_t i) { return slice(gates, -1, i * width, (i + 1) * width); };
-  const Tensor c = sigmoid(gate(1)) * in["c"] + sigmoid(gate(0)) * tanh(gate(2));
-  return {{sigmoid(gate(3)) * tanh(c), c}};
+  const Tensor next = sigmoid(gate(1)) * c + sigmoid(gate(0)) * tanh(gate(2));
+  return {sigmoid(gate(3)) * tanh(next), next};
+}
+Results lstm_cell(S s, W in) {
+  const Tensor gates = dot(in["x"], in["w"]) + dot(in["h"], in["u"]) + in["bias"];
+  return next_states(gates, in["c"], s["width"]);
 }
 // The cell over `length` steps.
 Inputs lstm_sequence_inputs(S s) {
   Inputs inputs = lstm_inputs(s);
   inputs[0].shape = {s["length"], s["rows"], s["width"]};
   return inputs;
+}
+Results lstm(S s, W in) {
+  const Tensor given = dot(in["x"], in["w"]) + in["bias"];
+  Tensor h = in["h"], c = in["c"];
+  std::vector<Tensor> all;
+  for (int64_t t = 0; t < s["length"]; ++t) {
+    const Tensor gates = reshape(slice(given, 0, t, t + 1), {s["rows"], -1}) + dot(h, in["u"]);
+    const std::vector<Tensor> next = next_states(gates, c, s["width"]);
+    h = next[0], c = next[1];
+    all.push_back(expand_dims(h, 0));
+  }
+  return {{concat(all, 0), c}};
 }
 // Two layers of channels mixed along patches, then along features.
 Inputs mixer_inputs(S s) {
@@ -900,72 +887,76 @@ Results transformer_step(S s, W in) {
 }  // namespace
 
 const std::map<std::string, Kind, std::less<>>& kinds() {
-  static const std::map<std::string, Kind, std::less<>> all = {
-      {"copy", {two_arrays, copy}},
-      {"scale", {one_array, scale}},
-      {"axpy", {two_arrays, axpy}},
-      {"activations", {activations_inputs, activations}},
-      {"chain", {one_array, chain}},
-      {"gated", {two_arrays, gated}},
-      {"activate", {one_array, activate}},
-      {"layer_norm", {layer_norm_inputs, layer_norm}},
-      {"rms_norm", {norm_inputs, rms_norm}},
-      {"group_norm", {channel_norm_inputs, group_norm}},
-      {"batch_norm", {channel_norm_inputs, batch_norm}},
-      {"batch_norm_inference", {batch_norm_inference_inputs, batch_norm_inference}},
-      {"unit_length", {one_array, unit_length}},
-      {"cross_entropy", {class_inputs, cross_entropy}},
-      {"smoothed_cross_entropy", {class_inputs, smoothed_cross_entropy}},
-      {"z_loss", {class_inputs, z_loss}},
-      {"squared_error", {target_inputs, squared_error}},
-      {"huber", {target_inputs, huber}},
-      {"binary_cross_entropy", {target_inputs, binary_cross_entropy}},
-      {"divergence", {two_arrays, divergence}},
-      {"softmax", {one_array, softmax}},
-      {"log_softmax", {one_array, log_softmax}},
-      {"causal_softmax", {one_array, causal_softmax}},
-      {"reduce", {one_array, reduce}},
-      {"nearest", {nearest_inputs, nearest}},
-      {"rotary", {rotary_inputs, rotary}},
-      {"embedding", {table_inputs, embedding}},
-      {"permute", {one_array, permute_axes}},
-      {"transpose_add", {transpose_add_inputs, transpose_add}},
-      {"join", {two_arrays, join}},
-      {"interleave", {two_arrays, interleave}},
-      {"roll", {one_array, roll}},
-      {"flip", {one_array, flip}},
-      {"stencil", {one_array, stencil}},
-      {"upsample", {image_inputs, upsample}},
-      {"patches", {image_inputs, patches}},
-      {"one_hot", {one_hot_inputs, one_hot_rows}},
-      {"quantize_blocks", {block_inputs, quantize_blocks}},
-      {"quantize_bytes", {block_inputs, {}}},  // needs i8
-      {"dequantize", {packed_inputs, dequantize}},
-      {"packed_product", {packed_product_inputs, packed_product}},
-      {"scan", {one_array, scan}},
-      {"recurrence", {recurrence_inputs, decayed_sums}},
-      {"pool", {image_inputs, pool}},
-      {"convolution", {convolution_inputs, convolution}},
-      {"product", {product_inputs, product}},
-      {"merged_heads", {merged_heads_inputs, merged_heads}},
-      {"gated_mlp", {gated_mlp_inputs, gated_mlp}},
-      {"mlp", {mlp_inputs, mlp}},
-      {"attention", {attention_inputs, attention}},
-      {"adamw", {adamw_inputs, adamw}},
-      {"momentum", {momentum_inputs, momentum}},
-      {"sgd", {sgd_inputs, sgd}},
-      {"lion", {lion_inputs, lion}},
-      {"clip", {sgd_inputs, clip}},
-      {"average", {average_inputs, average}},
-      {"accumulate", {accumulate_inputs, accumulate}},
-      {"block", {block_inputs_of, block}},
-      {"lstm_cell", {lstm_inputs, lstm_cell}},
-      {"lstm", {lstm_sequence_inputs, {}}},  // needs a loop
-      {"mixer", {mixer_inputs, mixer}},
-      {"residual_block", {residual_block_inputs, residual_block}},
-      {"mlp_step", {mlp_step_inputs, mlp_step}},
-      {"transformer_step", {transformer_step_inputs, transformer_step}},
-  };
+  static const std::map<std::string, Kind, std::less<>> all = [] {
+    std::map<std::string, Kind, std::less<>> out = {
+          {"copy", {two_arrays, copy}},
+          {"scale", {one_array, scale}},
+          {"axpy", {two_arrays, axpy}},
+          {"activations", {activations_inputs, activations}},
+          {"chain", {one_array, chain}},
+          {"gated", {two_arrays, gated}},
+          {"activate", {one_array, activate}},
+          {"layer_norm", {layer_norm_inputs, layer_norm}},
+          {"rms_norm", {norm_inputs, rms_norm}},
+          {"group_norm", {channel_norm_inputs, group_norm}},
+          {"batch_norm", {channel_norm_inputs, batch_norm}},
+          {"batch_norm_inference", {batch_norm_inference_inputs, batch_norm_inference}},
+          {"unit_length", {one_array, unit_length}},
+          {"cross_entropy", {class_inputs, cross_entropy}},
+          {"smoothed_cross_entropy", {class_inputs, smoothed_cross_entropy}},
+          {"z_loss", {class_inputs, z_loss}},
+          {"squared_error", {target_inputs, squared_error}},
+          {"huber", {target_inputs, huber}},
+          {"binary_cross_entropy", {target_inputs, binary_cross_entropy}},
+          {"divergence", {two_arrays, divergence}},
+          {"softmax", {one_array, softmax}},
+          {"log_softmax", {one_array, log_softmax}},
+          {"causal_softmax", {one_array, causal_softmax}},
+          {"reduce", {one_array, reduce}},
+          {"nearest", {nearest_inputs, nearest}},
+          {"rotary", {rotary_inputs, rotary}},
+          {"embedding", {table_inputs, embedding}},
+          {"permute", {one_array, permute_axes}},
+          {"transpose_add", {transpose_add_inputs, transpose_add}},
+          {"join", {two_arrays, join}},
+          {"interleave", {two_arrays, interleave}},
+          {"roll", {one_array, roll}},
+          {"flip", {one_array, flip}},
+          {"stencil", {one_array, stencil}},
+          {"upsample", {image_inputs, upsample}},
+          {"patches", {image_inputs, patches}},
+          {"one_hot", {one_hot_inputs, one_hot_rows}},
+          {"quantize_blocks", {block_inputs, quantize_blocks}},
+          {"quantize_bytes", {block_inputs, quantize_bytes}},
+          {"dequantize", {packed_inputs, dequantize}},
+          {"packed_product", {packed_product_inputs, packed_product}},
+          {"scan", {one_array, scan}},
+          {"recurrence", {recurrence_inputs, decayed_sums}},
+          {"pool", {image_inputs, pool}},
+          {"convolution", {convolution_inputs, convolution}},
+          {"product", {product_inputs, product}},
+          {"merged_heads", {merged_heads_inputs, merged_heads}},
+          {"gated_mlp", {gated_mlp_inputs, gated_mlp}},
+          {"mlp", {mlp_inputs, mlp}},
+          {"attention", {attention_inputs, attention}},
+          {"adamw", {adamw_inputs, adamw}},
+          {"momentum", {momentum_inputs, momentum}},
+          {"sgd", {sgd_inputs, sgd}},
+          {"lion", {lion_inputs, lion}},
+          {"clip", {sgd_inputs, clip}},
+          {"average", {average_inputs, average}},
+          {"accumulate", {accumulate_inputs, accumulate}},
+          {"block", {block_inputs_of, block}},
+          {"lstm_cell", {lstm_inputs, lstm_cell}},
+          {"lstm", {lstm_sequence_inputs, lstm}},
+          {"mixer", {mixer_inputs, mixer}},
+          {"residual_block", {residual_block_inputs, residual_block}},
+          {"mlp_step", {mlp_step_inputs, mlp_step}},
+          {"transformer_step", {transformer_step_inputs, transformer_step}},
+    };
+    out.merge(kinds_of_fields());
+    return out;
+  }();
   return all;
 }
 

@@ -477,6 +477,7 @@ DONATED = {
     "adamw": ("parameter.", "step", "m.", "v."),
     "momentum": ("parameter.", "v."),
     "sgd": ("parameter.",),
+    "adafactor": ("p", "of_rows", "of_cols"),
     "lion": ("parameter.", "m."),
     "clip": ("gradient.",),
     "average": ("average.",),
@@ -565,6 +566,188 @@ def residual_block(s, x, w1, w2, w3, scale1, scale2, scale3, shift1, shift2, shi
     h = jax.nn.relu(layer(x, w1, scale1, shift1))
     h = jax.nn.relu(layer(h, w2, scale2, shift2))
     return jax.nn.relu(x + layer(h, w3, scale3, shift3))
+
+
+# --- Images
+
+
+def squeeze_excite(s, x, w1, bias1, w2, bias2):
+    hidden = jax.nn.relu(x.mean((1, 2)) @ w1 + bias1)
+    return x * jax.nn.sigmoid(hidden @ w2 + bias2)[:, None, None]
+
+
+def convnext(s, x, w, scale, shift, w1, bias1, w2, gain):
+    y = convolved(x, w, s["window"] // 2, dimension_numbers=LAST, feature_group_count=s["channels"])
+    hidden = layer_normed(y, scale, shift) @ w1 + bias1
+    return x + ACTIVATIONS["gelu"](hidden) @ w2 * gain
+
+
+def resize(s, x):
+    return jax.image.resize(x, (x.shape[0], 2 * x.shape[1], 2 * x.shape[2], x.shape[3]), "bilinear")
+
+
+def likeness(s, x, y):
+    def smooth(t):
+        window = (1, s["window"], s["window"], 1)
+        sums = lax.reduce_window(t, numpy.array(0, t.dtype), lax.add, window, (1, 1, 1, 1), "VALID")
+        return sums / s["window"] ** 2
+
+    mx, my = smooth(x), smooth(y)
+    vx, vy, both = smooth(x * x) - mx * mx, smooth(y * y) - my * my, smooth(x * y) - mx * my
+    chart = (2 * mx * my + 1e-4) * (2 * both + 9e-4) / ((mx * mx + my * my + 1e-4) * (vx + vy + 9e-4))
+    return chart.mean()
+
+
+def window_attention(s, qkv, bias):
+    batch, rows, cols, window, heads, dim = (s[n] for n in ("batch", "rows", "cols", "window", "heads", "dim"))
+    split = qkv.reshape(batch, rows, window, cols, window, 3, heads, dim).transpose(5, 0, 1, 3, 6, 2, 4, 7)
+    q, k, v = split.reshape(3, batch * rows * cols, heads, window * window, dim)
+    scores = up(q @ k.mT * (1 / math.sqrt(dim))) + up(bias)
+    y = jax.nn.softmax(scores, -1).astype(v.dtype) @ v
+    grid = y.reshape(batch, rows, cols, heads, window, window, dim).transpose(0, 1, 4, 2, 5, 3, 6)
+    return grid.reshape(batch, rows * window, cols * window, heads * dim)
+
+
+# --- Sequences
+
+
+def linear_attention(s, q, k, v):
+    q, k = jax.nn.elu(q) + 1, jax.nn.elu(k) + 1
+    norms = (up(q) * up(k).sum(2, keepdims=True)).sum(-1, keepdims=True)
+    return (up(q @ (k.mT @ v)) / norms).astype(q.dtype)
+
+
+def retention(s, q, k, v, decay):
+    place = jnp.arange(s["length"])
+    distance = (place[:, None] - place).astype(decay.dtype)
+    powers = jnp.where(distance >= 0, jnp.exp(decay[:, None, None] * distance), 0.0)
+    scores = q @ k.mT * (1 / math.sqrt(s["dim"]))
+    return (up(scores) * powers).astype(q.dtype) @ v
+
+
+def relative(s, q, k, v, table):
+    place, reach = jnp.arange(s["length"]), s["reach"]
+    bias = table[:, jnp.clip(place - place[:, None], -reach, reach) + reach]
+    scores = up(q @ k.mT) * 0.125 + up(bias)
+    return jax.nn.softmax(scores, -1).astype(v.dtype) @ v
+
+
+def selective(s, x, step, a, b, c):
+    def turn(h, given):
+        x, step, b, c = given
+        h = jnp.exp(step[:, :, None] * a) * h + (step * x)[:, :, None] * b[:, None]
+        return h, (h * c[:, None]).sum(-1)
+
+    start = jnp.zeros((x.shape[0], x.shape[2], a.shape[1]), x.dtype)
+    turns = tuple(t.swapaxes(0, 1) for t in (x, step, b, c))
+    return lax.scan(turn, start, turns)[1].swapaxes(0, 1)
+
+
+def spectrum(s, sound, bands):
+    window = s["window"]
+    place = jnp.arange(window)
+    turn = 2 * math.pi / window
+    hann = 0.5 - jnp.cos(place.astype(sound.dtype) * turn) * 0.5
+    angle = (place[:, None] * place[: window // 2 + 1] % window).astype(sound.dtype) * turn
+    frames = sound[:, jnp.arange(s["frames"])[:, None] * s["hop"] + place] * hann
+    real, imaginary = frames @ jnp.cos(angle), frames @ jnp.sin(angle)
+    return jnp.log((real * real + imaginary * imaginary) @ bands + 1e-6)
+
+
+# --- Parts of networks
+
+
+def low_rank(s, x, w, down, up):
+    return x @ w + x @ down @ up * 2.0
+
+
+def experts(s, x, router, w1, w2):
+    chances = jax.nn.softmax(up(x @ router), -1)
+    gates = jnp.where(chances == chances.max(1, keepdims=True), chances, 0.0)
+    each = ACTIVATIONS["gelu"](x @ w1) @ w2
+    return (up(each) * gates.T[:, :, None]).sum(0).astype(x.dtype)
+
+
+def graph_layer(s, x, strength, w, **edges):
+    made = x @ w
+    return jax.nn.relu(jnp.zeros_like(made).at[edges["to"]].add(made[edges["from"]] * strength))
+
+
+def contrastive(s, x, y):
+    def unit(t):
+        wide = up(t)
+        return (wide * lax.rsqrt((wide * wide).sum(1, keepdims=True) + 1e-12)).astype(t.dtype)
+
+    logits = up(unit(x) @ unit(y).T) * 10
+    own = jnp.diagonal(logits)
+    both = jax.nn.logsumexp(logits, 1) + jax.nn.logsumexp(logits, 0)
+    return (both - 2 * own).mean() * 0.5
+
+
+def focal(s, logits, targets):
+    chance = jax.nn.sigmoid(logits)
+    loss = jnp.maximum(logits, 0) - logits * targets + jnp.log1p(jnp.exp(-jnp.abs(logits)))
+    missed = chance * (1 - targets) + (1 - chance) * targets
+    return (loss * missed * missed).mean()
+
+
+def adafactor(s, p, g, of_rows, of_cols):
+    squares = g * g + 1e-30
+    rows = of_rows * 0.99 + squares.mean(1) * 0.01
+    cols = of_cols * 0.99 + squares.mean(0) * 0.01
+    step = g * lax.rsqrt((rows / rows.mean())[:, None] * cols)
+    length = jnp.sqrt((step * step).mean())
+    return [p - step / jnp.maximum(length, 1.0) * 0.01, rows, cols]
+
+
+def orthogonal(s, x):
+    wide = up(x)
+    x = (wide * lax.rsqrt((wide * wide).sum() + 1e-7)).astype(x.dtype)
+    for _ in range(5):
+        a = x @ x.T
+        x = x * 3.4445 + (a * -4.775 + a @ a * 2.0315) @ x
+    return x
+
+
+# --- Science
+
+
+def bodies(s, x, mass):
+    away = x - x[:, None]
+    inverse = lax.rsqrt((away * away).sum(2) + 0.01)
+    return ((mass * inverse**3)[:, :, None] * away).sum(1)
+
+
+def transport(s, cost):
+    kernel = cost * -2
+    cols = jnp.zeros_like(kernel[:, :1])
+    for _ in range(s["turns"]):
+        rows = -jax.nn.logsumexp(kernel + cols, 2, keepdims=True)
+        cols = -jax.nn.logsumexp(kernel + rows, 1, keepdims=True)
+    return jnp.exp(kernel + rows + cols)
+
+
+def clusters(s, x, centres):
+    distances = (centres * centres).sum(1) - x @ centres.T * 2
+    chosen = jax.nn.one_hot(distances.argmin(1), s["clusters"], dtype=x.dtype)
+    return chosen.T @ x / jnp.maximum(chosen.sum(0)[:, None], 1.0)
+
+
+def heat(s, x):
+    for _ in range(2):
+        around = x * -6
+        for axis in range(3):
+            around = around + jnp.roll(x, -1, axis) + jnp.roll(x, 1, axis)
+        x = x + around * 0.1
+    return x
+
+
+def covariance(s, x):
+    centred = x - x.mean(0, keepdims=True)
+    return centred.T @ centred / (s["rows"] - 1)
+
+
+# --- Training steps
 
 
 def trained(inputs, loss_of):

@@ -624,6 +624,211 @@ def residual_block(s, x, w1, w2, w3, scale1, scale2, scale3, shift1, shift2, shi
     return F.relu(x + layer(h, w3, scale3, shift3))
 
 
+# --- Images
+
+
+def squeeze_excite(s, x, w1, bias1, w2, bias2):
+    hidden = F.relu(x.mean((1, 2)) @ w1 + bias1)
+    return x * torch.sigmoid(hidden @ w2 + bias2)[:, None, None]
+
+
+def convnext(s, x, w, scale, shift, w1, bias1, w2, gain):
+    images, weights = (0, 3, 1, 2), (3, 2, 0, 1)
+    y = F.conv2d(x.permute(images), w.permute(weights), padding=s["window"] // 2, groups=s["channels"])
+    y = F.layer_norm(y.permute(back(images)), scale.shape, scale, shift)
+    return x + F.gelu(y @ w1 + bias1) @ w2 * gain
+
+
+def resize(s, x):
+    y = F.interpolate(x.permute(0, 3, 1, 2), scale_factor=2, mode="bilinear", align_corners=False)
+    return y.permute(0, 2, 3, 1)
+
+
+def likeness(s, x, y):
+    def smooth(t):
+        return F.avg_pool2d(t.permute(0, 3, 1, 2), s["window"], 1)
+
+    mx, my = smooth(x), smooth(y)
+    vx, vy, both = smooth(x * x) - mx * mx, smooth(y * y) - my * my, smooth(x * y) - mx * my
+    chart = (2 * mx * my + 1e-4) * (2 * both + 9e-4) / ((mx * mx + my * my + 1e-4) * (vx + vy + 9e-4))
+    return chart.mean()
+
+
+def windows_of(s, qkv):
+    batch, rows, cols, window, heads, dim = (s[n] for n in ("batch", "rows", "cols", "window", "heads", "dim"))
+    split = qkv.view(batch, rows, window, cols, window, 3, heads, dim).permute(5, 0, 1, 3, 6, 2, 4, 7)
+    return split.reshape(3, batch * rows * cols, heads, window * window, dim)
+
+
+def unwindowed(s, y):
+    batch, rows, cols, window, heads, dim = (s[n] for n in ("batch", "rows", "cols", "window", "heads", "dim"))
+    grid = y.view(batch, rows, cols, heads, window, window, dim).permute(0, 1, 4, 2, 5, 3, 6)
+    return grid.reshape(batch, rows * window, cols * window, heads * dim)
+
+
+def window_attention(s, qkv, bias):
+    q, k, v = windows_of(s, qkv)
+    scores = up(q @ k.mT / math.sqrt(s["dim"])) + up(bias)
+    return unwindowed(s, torch.softmax(scores, -1).to(v.dtype) @ v)
+
+
+def library_window_attention(s, qkv, bias):
+    q, k, v = windows_of(s, qkv)
+    return unwindowed(s, F.scaled_dot_product_attention(q, k, v, bias))
+
+
+# --- Sequences
+
+
+def linear_attention(s, q, k, v):
+    q, k = F.elu(q) + 1, F.elu(k) + 1
+    norms = (up(q) * up(k).sum(2, keepdim=True)).sum(-1, keepdim=True)
+    return (up(q @ (k.mT @ v)) / norms).to(q.dtype)
+
+
+def retention(s, q, k, v, decay):
+    place = torch.arange(s["length"], device=q.device)
+    distance = (place[:, None] - place).to(decay.dtype)
+    powers = torch.where(distance >= 0, torch.exp(decay[:, None, None] * distance), 0.0)
+    scores = q @ k.mT / math.sqrt(s["dim"])
+    return (up(scores) * powers).to(q.dtype) @ v
+
+
+def relative_bias(s, table):
+    place, reach = torch.arange(s["length"], device=table.device), s["reach"]
+    return table[:, (place - place[:, None]).clamp(-reach, reach) + reach]
+
+
+def relative(s, q, k, v, table):
+    scores = up(q @ k.mT) * 0.125 + up(relative_bias(s, table))
+    return torch.softmax(scores, -1).to(v.dtype) @ v
+
+
+def library_relative(s, q, k, v, table):
+    return F.scaled_dot_product_attention(q, k, v, relative_bias(s, table), scale=0.125)
+
+
+def selective(s, x, step, a, b, c):
+    h, out = x.new_zeros(x.shape[0], x.shape[2], a.shape[1]), []
+    for t in range(x.shape[1]):
+        h = torch.exp(step[:, t, :, None] * a) * h + (step[:, t] * x[:, t])[:, :, None] * b[:, t, None]
+        out.append((h * c[:, t, None]).sum(-1))
+    return torch.stack(out, 1)
+
+
+def spectrum(s, sound, bands):
+    window = s["window"]
+    place = torch.arange(window, device=sound.device)
+    turn = 2 * math.pi / window
+    hann = 0.5 - torch.cos(place.to(sound.dtype) * turn) * 0.5
+    angle = (place[:, None] * place[: window // 2 + 1] % window).to(sound.dtype) * turn
+    frames = sound.unfold(1, window, s["hop"]) * hann
+    real, imaginary = frames @ torch.cos(angle), frames @ torch.sin(angle)
+    return torch.log((real * real + imaginary * imaginary) @ bands + 1e-6)
+
+
+def library_spectrum(s, sound, bands):
+    hann = torch.hann_window(s["window"], device=sound.device, dtype=sound.dtype)
+    spectra = torch.stft(sound, s["window"], s["hop"], window=hann, center=False, return_complex=True)
+    return torch.log(spectra.abs().square().mT @ bands + 1e-6)
+
+
+# --- Parts of networks
+
+
+def low_rank(s, x, w, down, up):
+    return x @ w + x @ down @ up * 2.0
+
+
+def experts(s, x, router, w1, w2):
+    chances = torch.softmax(up(x @ router), -1)
+    gates = torch.where(chances == chances.amax(1, keepdim=True), chances, 0.0)
+    each = F.gelu(x @ w1) @ w2
+    return (up(each) * gates.t()[:, :, None]).sum(0).to(x.dtype)
+
+
+def graph_layer(s, x, strength, w, **edges):
+    made = x @ w
+    return F.relu(torch.zeros_like(made).index_add(0, edges["to"], made[edges["from"]] * strength))
+
+
+def contrastive(s, x, y):
+    def unit(t):
+        wide = up(t)
+        return (wide * torch.rsqrt((wide * wide).sum(1, keepdim=True) + 1e-12)).to(t.dtype)
+
+    logits = up(unit(x) @ unit(y).t()) * 10
+    own = torch.diagonal(logits)
+    return (torch.logsumexp(logits, 1) + torch.logsumexp(logits, 0) - 2 * own).mean() * 0.5
+
+
+def focal(s, logits, targets):
+    chance = torch.sigmoid(logits)
+    loss = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+    missed = chance * (1 - targets) + (1 - chance) * targets
+    return (loss * missed * missed).mean()
+
+
+def adafactor(s, p, g, of_rows, of_cols):
+    squares = g * g + 1e-30
+    of_rows.mul_(0.99).add_(squares.mean(1), alpha=0.01)
+    of_cols.mul_(0.99).add_(squares.mean(0), alpha=0.01)
+    step = g * torch.rsqrt((of_rows / of_rows.mean())[:, None] * of_cols)
+    length = torch.sqrt((step * step).mean())
+    p.sub_(step / length.clamp_min(1.0) * 0.01)
+    return p, of_rows, of_cols
+
+
+def orthogonal(s, x):
+    wide = up(x)
+    x = (wide * torch.rsqrt((wide * wide).sum() + 1e-7)).to(x.dtype)
+    for _ in range(5):
+        a = x @ x.t()
+        x = x * 3.4445 + (a * -4.775 + a @ a * 2.0315) @ x
+    return x
+
+
+# --- Science
+
+
+def bodies(s, x, mass):
+    away = x - x[:, None]
+    inverse = torch.rsqrt((away * away).sum(2) + 0.01)
+    return ((mass * inverse**3)[:, :, None] * away).sum(1)
+
+
+def transport(s, cost):
+    kernel = cost * -2
+    cols = torch.zeros_like(kernel[:, :1])
+    for _ in range(s["turns"]):
+        rows = -torch.logsumexp(kernel + cols, 2, keepdim=True)
+        cols = -torch.logsumexp(kernel + rows, 1, keepdim=True)
+    return torch.exp(kernel + rows + cols)
+
+
+def clusters(s, x, centres):
+    distances = (centres * centres).sum(1) - x @ centres.t() * 2
+    chosen = F.one_hot(distances.argmin(1), s["clusters"]).to(x.dtype)
+    return chosen.t() @ x / chosen.sum(0)[:, None].clamp_min(1.0)
+
+
+def heat(s, x):
+    for _ in range(2):
+        around = x * -6
+        for axis in range(3):
+            around = around + torch.roll(x, -1, axis) + torch.roll(x, 1, axis)
+        x = x + around * 0.1
+    return x
+
+
+def covariance(s, x):
+    centred = x - x.mean(0, keepdim=True)
+    return centred.t() @ centred / (s["rows"] - 1)
+
+
+# --- Training steps
+
+
 def trained(inputs, loss_of, gradients_of):
     """A step: `gradients_of` is the way to differentiate, which depends on the peer."""
     parameters = {n.removeprefix("parameter."): t for n, t in inputs.items() if n.startswith("parameter.")}
@@ -658,6 +863,9 @@ ALTERNATIVES = {
         "adamw": fused_adamw,
         "batch_norm": library_batch_norm,
         "lstm": library_lstm,
+        "window_attention": library_window_attention,
+        "relative": library_relative,
+        "spectrum": library_spectrum,
     },
     "flex": {"attention": flex_attention},
 }
