@@ -23,6 +23,7 @@
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/order_factors.h"
 #include "compiler/passes/pack_factors.h"
+#include "compiler/passes/regular_indices.h"
 #include "compiler/passes/share_divisors.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_concats.h"
@@ -74,6 +75,8 @@ constexpr Pass kPasses[] = {
      .run = alike<interchange_sums>,
      .purpose = "sums of a product's results become sums of a smaller product's",
      .not_strict = true},
+    {"regular_indices", alike<regular_indices>,
+     "gathers and scatters at regular places become movements of axes"},
     {.name = "unscatter",
      .run = unscatter,
      .purpose = "a small scatter_add becomes a sum over its updates",

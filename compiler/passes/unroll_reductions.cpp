@@ -98,13 +98,78 @@ NodeId unrolled(const Rewriting& step, const ReduceOp& op, const std::vector<int
   return sums == type.dtype ? *sum : build::convert(graph, *sum, type.dtype, where);
 }
 
+// A value should not be stored if it has this many times as many elements as the result that is
+// made of it.
+constexpr int64_t kLarger = 8;
+
+// Whether expressions of the operand's shape use a computed value, larger than the result, that is
+// broadcast along the axis.
+bool is_shared_along(const Graph& graph, NodeId reduction, int64_t axis) {
+  const Node& node = graph[reduction];
+  const int64_t least = kLarger * most_elements(graph, reduction);
+  std::set<NodeId> seen;
+  std::vector<NodeId> open = node.operands;
+  while (!open.empty()) {
+    const NodeId id = open.back();
+    open.pop_back();
+    if (!seen.insert(id).second) continue;
+    if (graph[id].as<MapOp>()) {
+      open.insert(open.end(), graph[id].operands.begin(), graph[id].operands.end());
+      continue;
+    }
+    const auto* broadcast = graph[id].as<BroadcastOp>();
+    if (!broadcast) continue;
+    NodeId from = graph[id].operands[0];
+    const auto found = std::ranges::find(broadcast->axes, axis);
+    const auto place = static_cast<size_t>(found - broadcast->axes.begin());
+    const bool is_new =
+        found == broadcast->axes.end() || graph[from].type.shape[place].is_constant(1);
+    while (graph[from].as<ReshapeOp>()) from = graph[from].operands[0];
+    if (is_new && graph[from].as<MapOp>() && most_elements(graph, from) >= least) return true;
+  }
+  return false;
+}
+
+// A kept axis whose elements should be reduced apart from each other.
+std::optional<int64_t> shared_axis(const Graph& graph, NodeId reduction, const ReduceOp& op) {
+  const Shape& shape = graph[graph[reduction].operands[0]].type.shape;
+  for (int64_t axis = 0; axis < static_cast<int64_t>(shape.rank()); ++axis) {
+    const auto extent = shape[static_cast<size_t>(axis)].as_constant();
+    if (extent && *extent > 1 && *extent <= kMostUnrolled &&
+        std::ranges::find(op.axes, axis) == op.axes.end() &&
+        is_shared_along(graph, reduction, axis))
+      return axis;
+  }
+  return std::nullopt;
+}
+
+// A reduction for each element along the axis.
+NodeId apart(const Rewriting& step, const ReduceOp& op, int64_t axis) {
+  Graph& graph = step.result;
+  const SourceLocation where = step.node.location;
+  const Shape shape = graph[step.operands[0]].type.shape;
+  std::vector<Expr> starts(shape.rank(), Expr(0)), limits = shape.dims();
+  const std::vector<int64_t> strides(shape.rank(), 1);
+  std::vector<NodeId> parts;
+  const auto at = static_cast<size_t>(axis);
+  for (int64_t i = 0; i < *shape[at].as_constant(); ++i) {
+    starts[at] = i, limits[at] = i + 1;
+    const NodeId part = build::slice(graph, step.operands[0], starts, limits, strides, where);
+    parts.push_back(build::reduce(graph, op.monoid, part, op.axes, where));
+  }
+  const auto before = std::ranges::count_if(op.axes, [&](int64_t a) { return a < axis; });
+  return build::concat(graph, std::move(parts), axis - before, where);
+}
+
 }  // namespace
 
 Graph unroll_reductions(const Graph& graph) {
   const std::vector<bool> reduced = reduced_nodes(graph);
   return rewrite(graph, [&](const Rewriting& step) {
     const auto* reduce = step.node.as<ReduceOp>();
-    if (!reduce || !reduced[step.id.index]) return step.keep();
+    if (!reduce) return step.keep();
+    if (const auto axis = shared_axis(graph, step.id, *reduce)) return apart(step, *reduce, *axis);
+    if (!reduced[step.id.index]) return step.keep();
     const Shape& shape = graph[step.node.operands[0]].type.shape;
     auto extents = few(shape, reduce->axes, kMostOfLarger);
     if (extents && !few(shape, reduce->axes, kMostUnrolled) && !is_larger(graph, step.id))

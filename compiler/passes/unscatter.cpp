@@ -1,5 +1,6 @@
 #include "compiler/passes/unscatter.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "ir/graph/build.h"
@@ -17,6 +18,9 @@ constexpr double kMemoryShare = 0.9;
 // Seconds of one term in its place, if all terms have to wait for each other there: barriers of a
 // block and ways to the cache, of which no rate of a target tells.
 constexpr double kTermSeconds = 0.57e-6;
+// The share of all terms that go to one place, if there are many places: a few indices are frequent
+// in most data. The greatest share decides when the last block ends.
+constexpr double kFrequentShare = 1.0 / 32;
 
 double most(const Shape& shape) { return static_cast<double>(shape.numel().range().max); }
 
@@ -24,10 +28,13 @@ double most(const Shape& shape) { return static_cast<double>(shape.numel().range
 // the memory of x does not have to move the elements that no term reaches.
 bool pays(const Node& node, const Shape& indices, bool in_place, const Target& target) {
   const double elements = most(node.type.shape), terms = most(indices);
+  const auto axis = static_cast<size_t>(node.as<ScatterOp>()->axis);
+  const double places = most(Shape({node.type.shape[axis]}));
   const double bytes = in_place ? 2 * elements * static_cast<double>(size_of(node.type.dtype)) : 0;
   const double comparing = elements * terms * kComparisonFlops / target.flops_per_second;
   const double moving = bytes / (target.memory_bytes_per_second * kMemoryShare);
-  return comparing + moving < terms * kTermSeconds;
+  const double waiting = terms * kTermSeconds * std::max(kFrequentShare, 1 / places);
+  return comparing + moving < waiting;
 }
 
 std::vector<int64_t> range(size_t from, size_t count) {

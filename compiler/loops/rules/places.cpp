@@ -29,6 +29,8 @@ constexpr int64_t kMostHits = 16;  // hits of a group that is compared at once
 // GPU: the most threads of a block, terms that each of them compares, blocks of a multiprocessor.
 constexpr int64_t kBlockThreads = 256;
 constexpr int64_t kThreadScan = 8;
+constexpr int64_t kMostThreadScan = 32;  // where few terms of a group are the block's own
+constexpr double kFewHits = 4;
 constexpr int64_t kBlocksAtOnce = 6;
 constexpr int64_t kExchangeBytes = 2048;  // chip memory of a block for exchange between its warps
 
@@ -172,9 +174,11 @@ class Rule {
     return std::max<int64_t>(target_.l3_bytes / 2 / std::max(target_.cores, 1) / bytes, 1);
   }
 
-  double hits_of_a_group() const {
+  // The number of terms of a group of `terms` that belong to an instance, if all places have as
+  // many.
+  double hits_of(int64_t terms) const {
     const int64_t block = places_ ? block_[*places_] : 1;
-    return static_cast<double>(kScan * block) / static_cast<double>(places());
+    return static_cast<double>(terms * block) / static_cast<double>(places());
   }
 
   // Takes the steps. An instance has a block of each axis, and takes it tile by tile: slabs cut the
@@ -245,9 +249,11 @@ class Rule {
     int64_t scan = 1;
     if (on_gpu()) {
       scan = kThreadScan * std::max(threads_, kWarpThreads);
+      const int64_t most = kMostThreadScan * std::max(threads_, kWarpThreads);
+      while (scan < most && hits_of(2 * scan) <= kFewHits) scan *= 2;
       // Few terms also form groups: taken one by one, each term would be a branch of all threads.
       while (scan > kWarpThreads && scan >= inner_terms_) scan /= 2;
-    } else if (hits_of_a_group() < kMostHits) {
+    } else if (hits_of(kScan) < kMostHits) {
       scan = kScan;
     }
     const std::string& terms = over_.back();
