@@ -99,12 +99,22 @@ NodeId with_axes_last(Graph& graph, NodeId x, Axes& batch, Axes& contract,
   return transposed(graph, x, std::move(order), where);
 }
 
+// A value in memory: the order in which it lies there has its first two axes swapped, because only
+// another order than its own can be said.
+NodeId stored_with_axes_swapped(Graph& graph, NodeId x, const SourceLocation& where) {
+  Axes order(graph[x].type.shape.rank());
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[0], order[1]);
+  return build::transpose(graph, build::transpose(graph, x, order, where), order, where);
+}
+
 // How the factors of a product lie, and in which order their axes are summed.
 struct Choice {
-  std::array<Axes, 2> orders = {};  // of each source; empty: as it is
-  std::optional<size_t> last;       // the pair of axes that is summed innermost; none: as it is
-  std::array<bool, 2> packed = {};  // whether a factor is copied with all summed axes innermost
-  bool in_parts = false;            // whether partial products are added (split_dots.h)
+  std::array<Axes, 2> orders = {};   // of each source; empty: as it is
+  std::optional<size_t> last;        // the pair of axes that is summed innermost; none: as it is
+  std::array<bool, 2> packed = {};   // whether a factor is copied with all summed axes innermost
+  std::array<bool, 2> as_read = {};  // whether a factor is copied as the product reads it
+  bool in_parts = false;             // whether partial products are added (split_dots.h)
 };
 
 // The orders to which values are copied.
@@ -129,7 +139,15 @@ class Product {
 
   const Graph& alone() const { return alone_; }
   // Whether it is known along which axes the sources are read: not where a reshape cuts an axis.
-  bool is_linear() const { return is_linear_; }
+  bool is_linear() const { return is_linear_[0] && is_linear_[1]; }
+
+  // Copies of the factors that are read along axes which a reshape cuts, as the product reads them.
+  std::optional<Choice> as_read() const {
+    Choice out;
+    for (const size_t side : {0, 1})
+      out.as_read[side] = !is_linear_[side] && graph()[step_.operands[side]].type.shape.rank() > 2;
+    return out.as_read[0] || out.as_read[1] ? std::optional(out) : std::nullopt;
+  }
 
   // The orders that are worth a price: each source as it is, or with the longest run innermost that
   // it has along the same pair of summed axes or, if `along_results`, along an axis of the result.
@@ -220,6 +238,7 @@ class Product {
     std::vector<std::string> out;
     for (const size_t side : {0, 1}) {
       NodeId source = step_.node.operands[side];
+      if (choice.as_read[side]) out.push_back(printer.value(source) + " as it is read");
       if (choice.packed[side] && !has_sums_last(side))
         out.push_back(printer.value(source) + " with its summed axes last");
       if (choice.orders[side].empty()) continue;
@@ -259,6 +278,7 @@ class Product {
           operands.push_back(other(node.operands[i]));
         value = build::rebuild(to, node, std::move(operands));
       }
+      if (choice.as_read[side]) value = stored_with_axes_swapped(to, value, where);
     }
     DotOp dot = dot_;
     if (choice.packed[0])
@@ -295,7 +315,8 @@ class Product {
       Inliner<Coordinates>(forms, inside, read).value(factor, at);
       for (size_t axis = 0; axis < shape.rank(); ++axis)
         for (const Expr& e : read.at)
-          is_linear_ = is_linear_ && e.coefficient_of(domain_symbol(axis, shape[axis]).to_string());
+          is_linear_[side] =
+              is_linear_[side] && e.coefficient_of(domain_symbol(axis, shape[axis]).to_string());
       find_runs(factors_[side], read.at, shape, contract);
     }
   }
@@ -346,7 +367,7 @@ class Product {
   const Target& target_;
   std::array<Factor, 2> factors_;
   Graph alone_;
-  bool is_linear_ = true;
+  std::array<bool, 2> is_linear_ = {true, true};
 };
 
 // Whether matrix units could multiply the factors.
@@ -389,7 +410,17 @@ std::string FactorOrders::to_string() const {
   return in_parts ? out + (copies.empty() ? "as" : ", as") + " a sum of partial products" : out;
 }
 
-OrderedFactors order_factors(const Graph& graph, const Target& target, Precision precision) {
+namespace {
+
+// A product whose factors may be copied as it reads them.
+struct CopiedAsRead {
+  std::string product;
+  std::vector<std::string> copies;
+};
+
+// With `copies_as_read`, factors that are read along axes which a reshape cuts are copied.
+OrderedFactors order_factors(const Graph& graph, const Target& target, Precision precision,
+                             bool copies_as_read, std::vector<CopiedAsRead>& copied_as_read) {
   OrderedFactors out;
   const GraphPrinter printer(graph);
   Copies made;
@@ -399,7 +430,12 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
     const auto* dot = step.node.as<DotOp>();
     if (!dot || !may_use_matrix_units(step.source, step.node, *dot)) return step.keep();
     const Product product(step, *dot, target);
-    if (!product.is_linear()) return step.keep();
+    if (!product.is_linear()) {
+      const std::optional<Choice> choice = product.as_read();
+      if (!choice) return step.keep();
+      copied_as_read.push_back({printer.value(step.id), product.copies(*choice, printer)});
+      return copies_as_read ? product.take(*choice) : step.keep();
+    }
     const ProductKernels as_it_is = priced(product.alone());
     // The asynchronous units read tf32 only along the summed axes, those of warps along any.
     const bool is_packed_for =
@@ -460,6 +496,29 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
     out.verdicts.push_back(std::move(verdict));
     return changed ? product.take(best->first) : step.keep();
   });
+  return out;
+}
+
+}  // namespace
+
+OrderedFactors order_factors(const Graph& graph, const Target& target, Precision precision) {
+  std::vector<CopiedAsRead> products;
+  OrderedFactors out = order_factors(graph, target, precision, /*copies_as_read=*/false, products);
+  if (products.empty()) return out;
+  // Such copies pay where several products become one kernel, so only all kernels together tell.
+  std::vector<CopiedAsRead> same;
+  OrderedFactors copied = order_factors(graph, target, precision, /*copies_as_read=*/true, same);
+  FactorOrders verdict{
+      .product = join(products, ", ", [](const CopiedAsRead& p) { return p.product; }),
+      .as_it_is = seconds_of(out.graph, target, precision),
+      .in_order = seconds_of(copied.graph, target, precision)};
+  verdict.changed = verdict.in_order < verdict.as_it_is;
+  if (verdict.changed) {
+    for (const CopiedAsRead& p : products)
+      verdict.copies.insert(verdict.copies.end(), p.copies.begin(), p.copies.end());
+    out = std::move(copied);
+  }
+  out.verdicts.push_back(std::move(verdict));
   return out;
 }
 

@@ -37,8 +37,12 @@ void note_units(const LoopTree& tree, ProductKernels& out) {
   }
 }
 
+Graph with_packed_factors(const Graph& graph, const Target& target) {
+  return target.asynchronous_dots ? pack_factors(graph) : align_factors(graph);
+}
+
 ProductKernels kernels_of(const Graph& product, const Target& target, Precision precision) {
-  const Graph graph = target.asynchronous_dots ? pack_factors(product) : align_factors(product);
+  const Graph graph = with_packed_factors(product, target);
   const LoopForms forms(graph);
   const Partition parts = partition(forms, target, {.precision = precision});
   ProductKernels out{.count = parts.fusions.size()};
@@ -62,6 +66,14 @@ ProductKernels kernels_of(const Graph& product, const Target& target, Precision 
 }
 
 }  // namespace
+
+double seconds_of(const Graph& graph, const Target& target, Precision precision) {
+  const Graph packed = with_packed_factors(graph, target);
+  double out = 0;
+  for (const Cost& cost : partition(LoopForms(packed), target, {.precision = precision}).costs)
+    out += cost.seconds;
+  return out;
+}
 
 Graph alone(const Rewriting& step) {
   Graph out("product");

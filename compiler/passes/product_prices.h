@@ -23,6 +23,9 @@ struct ProductKernels {
 /// A graph of the product that a pass rewrites alone, with the movements that make its factors.
 Graph alone(const Rewriting& step);
 
+/// The estimated time of all kernels of a graph.
+double seconds_of(const Graph& graph, const Target& target, Precision precision);
+
 /// Estimates for one GPU. Equal graphs are estimated once, because layers repeat.
 class ProductPrices {
  public:
