@@ -173,6 +173,14 @@ class Traffic {
            tree_.axes[loop.levels[0].axis].extent.range().max <= loop.levels[0].turn;
   }
 
+  // Whether a loop around takes several turns of the loop at once.
+  static bool is_in_groups(const Loop& loop, const std::vector<const Loop*>& around) {
+    return std::ranges::any_of(around, [&](const Loop* other) {
+      return other != &loop && !other->parallel && other->levels[0].axis == loop.levels[0].axis &&
+             other->levels[0].turn > 1;
+    });
+  }
+
   // What one phase leaves for the next one is written and read.
   void add_workspaces() {
     for (const LoopValue& value : tree_.values) {
@@ -189,12 +197,25 @@ class Traffic {
     const LoopTensor& tensor = tree_.tensors[load.source];
     const Expr offset = linear_offset(load.at, tensor.type.shape);
     const Loop* walk = nullptr;
-    double turns = 1;
-    bool seeks = false;
+    double turns = 1, parallel = 1;
+    bool seeks = false, grouped = false;
     for (size_t i = 0; i < around.size(); ++i)
-      if (const Loop* loop = around[i]; !loop->parallel && !is_one_turn(*loop)) {
+      if (const Loop* loop = around[i]; loop->parallel) {
+        for (const auto& [axis, turn] : loop->levels)
+          parallel *= std::ceil(static_cast<double>(planned_extent(tree_, axis)) /
+                                static_cast<double>(turn));
+      } else if (!is_one_turn(*loop)) {
         walk = loop;
         seeks |= loop->seek;
+        // The places of a group of terms are compared at once, and each block has its share of
+        // hits.
+        if (loop->seek && target_.kind == TargetKind::Gpu && is_in_groups(*loop, around)) {
+          grouped = true;
+          const double group = mean_length(
+              tree_, {around.begin(), around.begin() + static_cast<std::ptrdiff_t>(i)}, *loop);
+          turns *= std::max(group / parallel, 1.0);
+          continue;
+        }
         // With a ring, several turns wait for their data at the same time, and so do turns that are
         // written one after the other. These take elements one by one, mostly from near caches.
         if (loop->ring > 2) turns /= static_cast<double>(loop->ring - 1);
@@ -206,7 +227,7 @@ class Traffic {
                   static_cast<double>(turn),
               1.0);
       }
-    out_.turns = std::max(out_.turns, turns * (seeks ? kSought : 1));
+    out_.turns = std::max(out_.turns, turns * (seeks && !grouped ? kSought : 1));
     bool again = false;
     for (const Seen& other : seen_) {
       if (other.tensor != load.source || !(other.offset == offset)) continue;

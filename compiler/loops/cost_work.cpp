@@ -91,6 +91,9 @@ double times(const LoopTree& tree, const std::vector<const Loop*>& around,
 
 std::set<size_t> all_axes(const LoopTree& tree, const LoopTask& task) {
   std::set<size_t> out = own_axes(tree, task);
+  // Each term of a placed reduction has one place.
+  if (task.kind == LoopTask::Kind::Place)
+    for (const size_t axis : task.along) out.erase(axis);
   out.insert(task.over.begin(), task.over.end());
   return out;
 }
@@ -300,6 +303,31 @@ double cpu_cost(const LoopStep& s) {
   return s.op == ElementwiseOp::approx_exp2 ? kPower : operation_cost(s.op);
 }
 
+// The operations with which the blocks of a GPU look for their own terms: each block makes the
+// places of all terms, and compares them.
+double seeking_operations(const LoopTree& tree, const LoopTask& task,
+                          const std::vector<const Loop*>& around) {
+  constexpr double kComparing = 6;
+  const bool seeks = std::ranges::any_of(around, [](const Loop* loop) { return loop->seek; });
+  if (task.kind != LoopTask::Kind::Place || !seeks) return 0;
+  const std::vector<LoopStep>& steps = task.body.steps;
+  std::vector<bool> needed(steps.size());
+  needed[task.body.results[1]] = true;
+  double each = kComparing;
+  for (size_t i = steps.size(); i-- > 0;) {
+    if (!needed[i]) continue;
+    if (steps[i].kind == LoopStep::Kind::Apply) each += gpu_cost(task.body, steps[i]);
+    for (const uint32_t argument : steps[i].arguments) needed[argument] = true;
+  }
+  double terms = 1, blocks = 1;
+  for (const size_t axis : task.over) terms *= most(tree.axes[axis].extent);
+  for (const Loop* loop : around)
+    if (loop->parallel)
+      for (const auto& [axis, turn] : loop->levels)
+        blocks *= std::ceil(most(tree.axes[axis].extent) / static_cast<double>(turn));
+  return each * terms * blocks;
+}
+
 // The operations of bodies. On a CPU, one whose result is the same for all lanes of a vector runs
 // beside those on vectors, and takes a part of their time. On a GPU, each thread of a block
 // computes for itself what is the same for several of its elements.
@@ -348,6 +376,7 @@ double body_operations(const LoopTree& tree, const Target& target) {
         return std::max(changes, std::min(threads, std::max(changes, instances) * kThreads) /
                                      (along_lanes(along) ? kOfNeighbours : 1));
       };
+      if (gpu) out += seeking_operations(tree, task, around);
       // The lanes of a state are combined pair by pair.
       if (!gpu && task.kind == LoopTask::Kind::Fold && along_lanes(task.over))
         out += kPairs * lanes * std::log2(lanes) * elements_along(tree, own_axes(tree, task));

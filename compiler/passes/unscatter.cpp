@@ -43,6 +43,10 @@ std::vector<int64_t> range(size_t from, size_t count) {
   return axes;
 }
 
+// From this number of terms on, indices of 64 bits are stored as 32 bits before a scatter searches
+// them. Each of its blocks looks at all of them, and compares half as many bits.
+constexpr double kLeastNarrowed = 32768;
+
 // A scatter as a reduction over its terms.
 struct Scatter {
   const Rewriting& step;
@@ -63,6 +67,16 @@ struct Scatter {
     const NodeId below = build::map(graph, ElementwiseOp::min, {indices, last}, where);
     return build::map(graph, ElementwiseOp::max,
                       {below, build::scalar(graph, index_type, 0, where)}, where);
+  }
+
+  // The same scatter with clamped indices of 32 bits.
+  NodeId narrowed() const {
+    return build::scatter(graph, op, x, build::convert(graph, clamped(), DType::I32, where),
+                          updates, where);
+  }
+  bool is_narrowed() const {
+    return index_type == DType::I64 && most(index_shape) >= kLeastNarrowed &&
+           extent.range().max <= INT32_MAX;
   }
 
   // The terms, over the result's axes before `axis`, the indices' axes, and the result's axes from
@@ -150,9 +164,11 @@ Graph unscatter(const Graph& graph, const Target& target) {
     const auto* scatter = step.node.as<ScatterOp>();
     if (!scatter) return step.keep();
     const Shape& indices = step.result[step.operands[1]].type.shape;
-    if (!pays(step.node, indices, in_place[step.id.index], target)) return step.keep();
-    if (scatter->monoid) return Scatter{step, *scatter}.combined();
-    return has_terms(indices) ? Scatter{step, *scatter}.replaced() : step.keep();
+    const Scatter made{step, *scatter};
+    const bool may_pay = scatter->monoid || has_terms(indices);
+    if (!may_pay || !pays(step.node, indices, in_place[step.id.index], target))
+      return made.is_narrowed() ? made.narrowed() : step.keep();
+    return scatter->monoid ? made.combined() : made.replaced();
   });
 }
 
