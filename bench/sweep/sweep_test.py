@@ -191,8 +191,6 @@ class Workers(unittest.TestCase):
             self.assertEqual(prepared["kernels"], 1)
             samples, broken = sweep.measure_all([worker], 0.01, 2)
             self.assertEqual((len(samples["braze"]), broken), (2, {}))
-            worker.ask("prepare quantising/bytes")
-            self.assertEqual(worker.answer(240), {"blank": "not yet"})
             worker.ask("prepare nobody/knows-this")
             self.assertIn("no such workload", worker.answer(240)["error"])
         finally:

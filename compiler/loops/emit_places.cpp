@@ -251,17 +251,25 @@ void TreeEmitter::seek(const Stream& stream) {
     own = without_tail(own, {axis}, tile, 0);
     const ValueId number = builder_.iota(position_symbol('d', 0, group), numbers);
     const ValueId mine = builder_.row(ElementwiseOp::select, {own, number, none});
-    const ValueId count = all(Monoid::Sum, builder_.row(ElementwiseOp::convert, {own}, DType::I32));
-    const ValueId before = builder_.constant(scalar, constant_bits_int(DType::I32, -1));
+    // Most groups have no term of this instance. Only the others are counted.
+    const ValueId first_hit = all(Monoid::Min, mine);
+    Region hits;
+    const ValueId any = builder_.row(ElementwiseOp::lt, {first_hit, none});
+    builder_.enter(hits);
+    const ValueId count = all(
+        Monoid::Sum, builder_.row(ElementwiseOp::convert,
+                                  {builder_.row(ElementwiseOp::lt, {mine, none})}, DType::I32));
     builder_.for_loop(
-        "hit", 0, value_symbol(code_, count), 1, {before},
-        [&](const Expr&, const std::vector<ValueId>& past) {
-          const ValueId after = builder_.row(ElementwiseOp::gt, {mine, past[0]});
+        "hit", 0, value_symbol(code_, count), 1, {first_hit},
+        [&](const Expr&, const std::vector<ValueId>& now) {
+          in_turn({axis, 1}, first + value_symbol(code_, now[0]), true,
+                  [&] { take(loaded_here()); });
+          const ValueId after = builder_.row(ElementwiseOp::gt, {mine, now[0]});
           const ValueId rest = builder_.row(ElementwiseOp::select, {after, mine, none});
-          const ValueId next = all(Monoid::Min, rest);
-          in_turn({axis, 1}, first + value_symbol(code_, next), true, [&] { take(loaded_here()); });
-          return std::vector<ValueOperand>{next};
+          return std::vector<ValueOperand>{all(Monoid::Min, rest)};
         });
+    builder_.leave();
+    builder_.append(IfOp{{}, any, std::move(hits), {}}, {});
   } else {
     builder_.for_loop(turn_name(axis), stream.first(), stream.last(), 1, {},
                       [&](const Expr& index, const auto&) {

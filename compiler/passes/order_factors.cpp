@@ -416,6 +416,7 @@ namespace {
 struct CopiedAsRead {
   std::string product;
   std::vector<std::string> copies;
+  bool is_read;  // whether the best units read the factors of this product alone as they are
 };
 
 // With `copies_as_read`, factors that are read along axes which a reshape cuts are copied.
@@ -430,13 +431,14 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
     const auto* dot = step.node.as<DotOp>();
     if (!dot || !may_use_matrix_units(step.source, step.node, *dot)) return step.keep();
     const Product product(step, *dot, target);
+    const ProductKernels as_it_is = priced(product.alone());
     if (!product.is_linear()) {
       const std::optional<Choice> choice = product.as_read();
       if (!choice) return step.keep();
-      copied_as_read.push_back({printer.value(step.id), product.copies(*choice, printer)});
+      const bool is_read = target.asynchronous_dots ? as_it_is.asynchronous : as_it_is.by_copies;
+      copied_as_read.push_back({printer.value(step.id), product.copies(*choice, printer), is_read});
       return copies_as_read ? product.take(*choice) : step.keep();
     }
-    const ProductKernels as_it_is = priced(product.alone());
     // The asynchronous units read tf32 only along the summed axes, those of warps along any.
     const bool is_packed_for =
         target.asynchronous_dots && !is_half(step.source[step.node.operands[0]].type.dtype);
@@ -504,7 +506,7 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
 OrderedFactors order_factors(const Graph& graph, const Target& target, Precision precision) {
   std::vector<CopiedAsRead> products;
   OrderedFactors out = order_factors(graph, target, precision, /*copies_as_read=*/false, products);
-  if (products.empty()) return out;
+  if (products.empty() || (products.size() == 1 && products[0].is_read)) return out;
   // Such copies pay where several products become one kernel, so only all kernels together tell.
   std::vector<CopiedAsRead> same;
   OrderedFactors copied = order_factors(graph, target, precision, /*copies_as_read=*/true, same);
@@ -512,7 +514,7 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
       .product = join(products, ", ", [](const CopiedAsRead& p) { return p.product; }),
       .as_it_is = seconds_of(out.graph, target, precision),
       .in_order = seconds_of(copied.graph, target, precision)};
-  verdict.changed = verdict.in_order < verdict.as_it_is;
+  verdict.changed = verdict.in_order < kClearly * verdict.as_it_is;
   if (verdict.changed) {
     for (const CopiedAsRead& p : products)
       verdict.copies.insert(verdict.copies.end(), p.copies.begin(), p.copies.end());

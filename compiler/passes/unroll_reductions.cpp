@@ -35,24 +35,6 @@ int64_t most_elements(const Graph& graph, NodeId node) {
   return graph[node].type.shape.numel().range().max;
 }
 
-// Whether the result of the reduction is larger than all values in memory from which expressions
-// make it.
-bool is_larger(const Graph& graph, NodeId reduction) {
-  const int64_t own = most_elements(graph, reduction);
-  std::set<NodeId> seen;
-  std::vector<NodeId> open = graph[reduction].operands;
-  while (!open.empty()) {
-    const NodeId node = open.back();
-    open.pop_back();
-    if (!seen.insert(node).second) continue;
-    if (is_expression(graph[node]))
-      open.insert(open.end(), graph[node].operands.begin(), graph[node].operands.end());
-    else if (most_elements(graph, node) >= own)
-      return false;
-  }
-  return true;
-}
-
 // The extents of the reduced axes, if these have at least one element together, and at most `most`.
 std::optional<std::vector<int64_t>> few(const Shape& shape, const std::vector<int64_t>& axes,
                                         int64_t most) {
@@ -66,6 +48,28 @@ std::optional<std::vector<int64_t>> few(const Shape& shape, const std::vector<in
     if (count > most) return std::nullopt;
   }
   return extents;
+}
+
+bool is_unrolled(const Graph& graph, const Node& node) {
+  const auto* reduce = node.as<ReduceOp>();
+  return reduce && few(graph[node.operands[0]].type.shape, reduce->axes, kMostUnrolled);
+}
+
+// Whether a value is larger than all values in memory from which expressions make its operands.
+bool is_larger(const Graph& graph, NodeId value) {
+  const int64_t own = most_elements(graph, value);
+  std::set<NodeId> seen;
+  std::vector<NodeId> open = graph[value].operands;
+  while (!open.empty()) {
+    const NodeId node = open.back();
+    open.pop_back();
+    if (!seen.insert(node).second) continue;
+    if (is_expression(graph[node]) || is_unrolled(graph, graph[node]))
+      open.insert(open.end(), graph[node].operands.begin(), graph[node].operands.end());
+    else if (most_elements(graph, node) >= own)
+      return false;
+  }
+  return true;
 }
 
 NodeId unrolled(const Rewriting& step, const ReduceOp& op, const std::vector<int64_t>& extents) {
@@ -98,15 +102,10 @@ NodeId unrolled(const Rewriting& step, const ReduceOp& op, const std::vector<int
   return sums == type.dtype ? *sum : build::convert(graph, *sum, type.dtype, where);
 }
 
-// A value should not be stored if it has this many times as many elements as the result that is
-// made of it.
-constexpr int64_t kLarger = 8;
-
-// Whether expressions of the operand's shape use a computed value, larger than the result, that is
-// broadcast along the axis.
+// Whether expressions of the operand's shape use a value that is broadcast along the axis and that
+// should not be in memory, because it is larger than what it is made of.
 bool is_shared_along(const Graph& graph, NodeId reduction, int64_t axis) {
   const Node& node = graph[reduction];
-  const int64_t least = kLarger * most_elements(graph, reduction);
   std::set<NodeId> seen;
   std::vector<NodeId> open = node.operands;
   while (!open.empty()) {
@@ -125,7 +124,7 @@ bool is_shared_along(const Graph& graph, NodeId reduction, int64_t axis) {
     const bool is_new =
         found == broadcast->axes.end() || graph[from].type.shape[place].is_constant(1);
     while (graph[from].as<ReshapeOp>()) from = graph[from].operands[0];
-    if (is_new && graph[from].as<MapOp>() && most_elements(graph, from) >= least) return true;
+    if (is_new && graph[from].as<MapOp>() && is_larger(graph, from)) return true;
   }
   return false;
 }

@@ -22,6 +22,7 @@
 #include "compiler/passes/order_factors.h"
 #include "compiler/passes/pack_factors.h"
 #include "compiler/passes/prepare.h"
+#include "compiler/passes/regular_indices.h"
 #include "compiler/passes/share_divisors.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_concats.h"
@@ -449,6 +450,7 @@ constexpr Function kFunctions[] = {
     {"pack_factors", run_pass<pack_factors>},
     {"plan", planned},
     {"prepare", prepared},
+    {"regular_indices", run_pass<regular_indices>},
     {"share_divisors", run_pass<share_standard>},
     {"simplify", run_pass<simplify>},
     {"split_concats", run_pass<split_concats>},

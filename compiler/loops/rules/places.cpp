@@ -267,6 +267,10 @@ class Rule {
     const bool groups = dealt && scan > 1 && terms_ >= scan && inner_terms_ > scan;
     if (groups) out_.take(SplitStep{{terms}, scan, /*padded=*/true});
     out_.try_take(SeekStep{{terms, groups ? 2 : 1}});
+    // Only the last group reaches beyond the end.
+    const LoopAxis& axis = out_.tree.axes[*find_axis(out_.tree, terms)];
+    if (groups && on_gpu() && !axis.extent.is_multiple_of(scan))
+      out_.try_take(PartStep{{terms}, {axis.index(), IndexComparison::Kind::Lt, axis.extent}});
   }
 
   void bind() {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <set>
 
-#include "compiler/loops/cost.h"
 #include "compiler/loops/rules/crossed_gpu.h"
 #include "compiler/loops/rules/facts.h"
 #include "compiler/loops/rules/rules.h"
@@ -28,10 +27,6 @@ void Scheduled::accept(StepKind step, LoopTree made) {
 }
 
 namespace {
-
-// A product of warps must be estimated to take this share of the time of asynchronous units at
-// most, because estimates for the latter are rather too long.
-constexpr double kClearlyFaster = 0.5;
 
 // A reduction over no axis is its one element.
 bool is_of_one(const LoopTask& task) {
@@ -133,15 +128,7 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
   if (const size_t dots = count_dots(tree); dots > 0 && gpu) {
     Scheduled out{tree};
     refused = tile_products(out, target);
-    if (!refused) {
-      // Warps multiply matrices that are smaller than the tiles of asynchronous units.
-      Scheduled by_warps{tree};
-      if (tile_products_for_gpu(by_warps, target) ||
-          cost_of(by_warps.tree, target).seconds >
-              kClearlyFaster * cost_of(out.tree, target).seconds)
-        return out;
-      return by_warps;
-    }
+    if (!refused) return out;
   }
   if (reduces(tree)) {
     Scheduled out{tree, {}, refused};
