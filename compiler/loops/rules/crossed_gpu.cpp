@@ -18,8 +18,9 @@ namespace braze {
 namespace {
 
 constexpr int64_t kBlockThreads = 256, kMostThreads = 512;
-// Elements of a row that a thread takes: enough for loads of whole vectors from several inputs.
-constexpr int64_t kElements = 16;
+// Elements of a row that a thread takes: enough for loads of whole vectors from several inputs. It
+// takes more only where a row would not fit into a block.
+constexpr int64_t kElements = 16, kMostElements = 32;
 // What a thread can have of numbers that there are for each of its elements: loaded ones, and sums
 // of columns. The rest of its registers holds what is computed from them.
 constexpr int64_t kElementRegisters = 80;
@@ -166,6 +167,22 @@ std::vector<TreeAccess> loads_along(const LoopTree& tree, const Crossed& nest) {
   return out;
 }
 
+// Whether what the walk loads is contiguous from row to row, and not along rows.
+bool follow_rows(const LoopTree& tree, const Crossed& nest) {
+  std::vector<TreeAccess> loads = loads_along(tree, nest);
+  std::erase_if(loads, [&](const TreeAccess& load) {
+    return !load.offset.uses(tree.axes[nest.rows[0]].name);
+  });
+  const auto is_along = [&](size_t axis) {
+    return [&tree, axis](const TreeAccess& load) {
+      const auto slope = load.offset.coefficient_of(tree.axes[axis].name);
+      return slope && slope->is_constant(1);
+    };
+  };
+  return std::ranges::any_of(loads, is_along(nest.rows[0])) &&
+         std::ranges::none_of(loads, is_along(nest.along[0]));
+}
+
 std::variant<RowBlock, Refusal> choose_block(const LoopTree& tree, const Crossed& nest,
                                              int64_t length, int64_t rows, const Target& target) {
   const LoopAxis& axis = tree.axes[nest.along[0]];
@@ -182,8 +199,9 @@ std::variant<RowBlock, Refusal> choose_block(const LoopTree& tree, const Crossed
       numbers += registers(body_dtype(*task));
   for (const TreeAccess& load : loads_along(tree, nest))
     numbers += registers(tree.tensors[load.tensor].type.dtype);
+  const int64_t most = length > kMostThreads * kElements ? kMostElements : kElements;
   const int64_t room =
-      std::min(kElements, floor_power_of_two(kElementRegisters / std::max<int64_t>(numbers, 1)));
+      std::min(most, floor_power_of_two(kElementRegisters / std::max<int64_t>(numbers, 1)));
   RowBlock out;
   out.vector = std::min({vector_along(touched, axis), floor_power_of_two(length), room});
   out.along = ceil_power_of_two(ceil_divide(length, room));
@@ -343,13 +361,20 @@ std::optional<Refusal> tile_crossed_for_gpu(Scheduled& out, const Target& target
   int64_t most = std::min(wanted, ceil_divide(rows, std::max(turn, kLeastRows)));
   const int64_t turns = ceil_divide(rows, turn);
   most = ceil_divide(turns, ceil_divide(turns, most));  // as many turns in each, but for one
-  const int64_t lanes = std::min(block.along, kWarpThreads), elements = block.elements();
+  const int64_t elements = block.elements();
+  // Neighbours in memory are neighbouring lanes of a warp, also where they belong to several rows.
+  const int64_t beside =
+      follow_rows(out.tree, *nest) ? std::min(block.rows, kWarpThreads) : int64_t{1};
+  const int64_t lanes = std::min(block.along, kWarpThreads / beside);
   std::vector<Digit> of_rows = digits({{Resource::Register, elements, block.each}});
-  for (const Digit& digit : threads_along(block.along, block.rows)) of_rows.push_back(digit);
+  if (beside > 1)
+    of_rows.push_back({Resource::Lane, 1, beside});
+  else
+    for (const Digit& digit : threads_along(block.along, block.rows)) of_rows.push_back(digit);
   const std::vector<Digit> of_along =
       digits({{Resource::Register, block.vector, elements / block.vector},
               {Resource::Warp, 1, block.along / lanes},
-              {Resource::Lane, 1, lanes},
+              {Resource::Lane, beside, lanes},
               {Resource::Register, 1, block.vector}});
   const auto second = choose_second(most, *length, block, {of_rows, of_along});
   if (!second) return uncrossed("the tiles of the two phases could not be told apart");
