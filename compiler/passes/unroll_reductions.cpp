@@ -129,8 +129,10 @@ bool is_shared_along(const Graph& graph, NodeId reduction, int64_t axis) {
   return false;
 }
 
-// A kept axis whose elements should be reduced apart from each other.
+// A kept axis whose elements should be reduced apart from each other. Nothing that the reduction
+// reads is in memory at that size.
 std::optional<int64_t> shared_axis(const Graph& graph, NodeId reduction, const ReduceOp& op) {
+  if (!is_larger(graph, graph[reduction].operands[0])) return std::nullopt;
   const Shape& shape = graph[graph[reduction].operands[0]].type.shape;
   for (int64_t axis = 0; axis < static_cast<int64_t>(shape.rank()); ++axis) {
     const auto extent = shape[static_cast<size_t>(axis)].as_constant();
