@@ -13,7 +13,7 @@ void add_beside_products(const LoopTree& tree, Work& out) {
   // Shares of the rate of memory, measured on an H200: of what is loaded and stored row by row
   // beside a slab of sums on chip, of what is loaded for sums or factors in registers, and of rows
   // of results that bulk copies cannot store.
-  constexpr double kByRows = 0.25, kByRegisters = 0.35, kOddRows = 0.1;
+  constexpr double kByRows = 0.25, kByRegisters = 0.35, kOddRows = 0.25;
   bool by_rows = false;
   for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
     by_rows |=
@@ -64,10 +64,16 @@ double bulk_lines(const LoopTree& tree, const LoopTask& task,
         elements /= most(extent_in(tree, {block}, axis)) / static_cast<double>(turn);
     if (loop->on == Machine::Rank) block = loop;
   }
-  for (const size_t axis : axes)
-    if (const auto slope = load.at.back().coefficient_of(tree.axes[axis].name);
-        slope && slope->is_constant(1))
+  for (const size_t axis : axes) {
+    // An axis that is composed of several has neighbours along the inner one.
+    const Expr last = load.at.back().substitute(tree.axes[axis].name, 0);
+    const Expr inner = load.at.back() - last;
+    const Expr index = tree.axes[axis].index();
+    if (inner == index)
       row *= most(extent_in(tree, around, axis));
+    else if (inner.kind() == Expr::Kind::Mod && inner.operands()[0] == index)
+      row *= std::min(most(inner.operands()[1]), most(extent_in(tree, around, axis)));
+  }
   row = std::min(row, kLine);
   const Shape& shape = tree.tensors[load.source].type.shape;
   auto divisor = static_cast<int64_t>(kLine);  // of the place where a row begins

@@ -501,11 +501,24 @@ OrderedFactors order_factors(const Graph& graph, const Target& target, Precision
   return out;
 }
 
+// A product that is better alone in another form may keep others from being one kernel with it. If
+// all kernels together take no less time, all products stay as they were.
+void leave_if_slower(const Graph& graph, const Target& target, Precision precision,
+                     OrderedFactors& out) {
+  size_t products = 0;
+  for (size_t i = 0; i < graph.size(); ++i) products += graph[NodeId(i)].as<DotOp>() != nullptr;
+  if (products < 2 || std::ranges::none_of(out.verdicts, &FactorOrders::changed)) return;
+  if (seconds_of(out.graph, target, precision) < seconds_of(graph, target, precision)) return;
+  out.graph = graph;
+  for (FactorOrders& verdict : out.verdicts) verdict.changed = false;
+}
+
 }  // namespace
 
 OrderedFactors order_factors(const Graph& graph, const Target& target, Precision precision) {
   std::vector<CopiedAsRead> products;
   OrderedFactors out = order_factors(graph, target, precision, /*copies_as_read=*/false, products);
+  leave_if_slower(graph, target, precision, out);
   if (products.empty() || (products.size() == 1 && products[0].is_read)) return out;
   // Such copies pay where several products become one kernel, so only all kernels together tell.
   std::vector<CopiedAsRead> same;
