@@ -1182,6 +1182,30 @@ TEST(MatrixUnits, LongEpiloguesGoRowByRow) {
   }
 }
 
+// Products within windows of an image. Both factors are parts of one tensor, and their rows and
+// those of the result are places of a window. Tiles may not reach into the next window.
+TEST(MatrixUnits, RowsOfWindowsAgree) {
+  const Device device = testing::gpu_or("sim:sm_90");
+  for (const int64_t window : {6, 7, 8}) {
+    const auto text = [&] {
+      return fmt::format(R"(graph @main(%x: bf16[2, {0}, {1}, 768]) {{
+  %0 = reshape %x : bf16[2, 2, {2}, 4, {2}, 3, 4, 64]
+  %1 = transpose %0 {{permutation: [5, 0, 1, 3, 6, 2, 4, 7]}} : bf16[3, 2, 2, 4, 4, {2}, {2}, 64]
+  %2 = reshape %1 : bf16[3, 16, 4, {3}, 64]
+  %3 = slice %2 {{starts: [0, 0, 0, 0, 0], limits: [1, 16, 4, {3}, 64], strides: [1, 1, 1, 1, 1]}} : bf16[1, 16, 4, {3}, 64]
+  %q = reshape %3 : bf16[16, 4, {3}, 64]
+  %4 = slice %2 {{starts: [1, 0, 0, 0, 0], limits: [2, 16, 4, {3}, 64], strides: [1, 1, 1, 1, 1]}} : bf16[1, 16, 4, {3}, 64]
+  %k = reshape %4 : bf16[16, 4, {3}, 64]
+  %y = dot %q, %k {{batch: [0, 1] x [0, 1], contract: [3] x [3]}} : bf16[16, 4, {3}, {3}]
+  return %y
+}})",
+                         2 * window, 4 * window, window, window * window);
+    };
+    const Graph graph = parse(text());
+    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 5), device)) << window;
+  }
+}
+
 // --- Schedules that somebody typed
 // ----------------------------------------------------------------
 

@@ -309,6 +309,30 @@ std::optional<Refusal> refuse_task(const LoopTree& tree, const ComposeStep& step
   return std::nullopt;
 }
 
+// Refuses a store that would not leave out what lies beyond the end of a digit: at a coordinate that
+// the axis shares with others, it is an element of another turn.
+std::optional<Refusal> refuse_store(const LoopTree& tree, const ComposeStep& step,
+                                    const LoopTask& task) {
+  if (task.makes_value()) return std::nullopt;
+  const Shape& shape = tree.tensors[task.target].type.shape;
+  for (const AxisTurn& digit : step.digits) {
+    const LoopAxis& axis = tree.axes[*find_axis(tree, digit.axis)];
+    if (axis.extent.is_multiple_of(digit.turn)) continue;
+    for (size_t d = 0; d < task.at.size(); ++d) {
+      if (!task.at[d].uses(axis.name)) continue;
+      const auto slope = task.at[d].coefficient_of(axis.name);
+      const Expr beyond = task.at[d].substitute(axis.name, axis.extent);
+      if (slope && proves_at_most(1, *slope) && proves_at_most(shape[d], beyond)) continue;
+      return Refusal{&codes::kOtherTurn,
+                     fmt::format("`{}` would store what lies beyond the end of {} where another "
+                                 "turn stores",
+                                 to_text(tree, task), axis.name),
+                     "take turns that leave nothing over"};
+    }
+  }
+  return std::nullopt;
+}
+
 // Refuses if something in the loop reads what its earlier turns have combined, or stores.
 std::optional<Refusal> refuse_running(const LoopTree& tree, const Loop& loop,
                                       const std::vector<size_t>& axes) {
@@ -408,6 +432,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const ComposeStep& step) {
       const bool uses = std::ranges::any_of(axes, [&](size_t axis) { return contains(own, axis); });
       if (auto refusal = refuse_task(tree, step, task, axes, summed))
         out = std::move(refusal);
+      else if (auto other = refuse_store(tree, step, task))
+        out = std::move(other);
       else if (uses && std::ranges::count(around, within) == 0)
         out = Refusal{&codes::kBetween,
                       fmt::format("a task outside of `{}` uses its axes", to_text(tree, *within)),
