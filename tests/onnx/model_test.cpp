@@ -215,16 +215,15 @@ TEST_F(ModelTest, PartsOfNegativeSizesAreAnError) {
 // The error of a node with operands x, w, r of these shapes.
 struct Misfit {
   std::string op, attributes;
-  std::vector<std::initializer_list<int>> operands;
+  std::vector<std::vector<int>> operands;
   std::string error, fix;
 };
 
 TEST_F(ModelTest, AttributesThatDoNotFitAreErrorsThatNameThem) {
-  const std::vector<std::initializer_list<int>> image = {{1, 4, 8, 8}, {6, 4, 3, 3}},
-                                                pooled = {{1, 4, 8, 8}},
-                                                lstm = {{5, 2, 3}, {1, 16, 3}, {1, 16, 4}},
-                                                gru = {{5, 2, 3}, {1, 12, 3}, {1, 12, 4}},
-                                                rnn = {{5, 2, 3}, {1, 4, 3}, {1, 4, 4}};
+  const std::vector<std::vector<int>> image = {{1, 4, 8, 8}, {6, 4, 3, 3}}, pooled = {{1, 4, 8, 8}},
+                                      lstm = {{5, 2, 3}, {1, 16, 3}, {1, 16, 4}},
+                                      gru = {{5, 2, 3}, {1, 12, 3}, {1, 12, 4}},
+                                      rnn = {{5, 2, 3}, {1, 4, 3}, {1, 4, 4}};
   const std::string windows = attribute("kernel_shape", {3, 3});
   const std::vector<Misfit> misfits = {
       {"Conv", attribute("dilations", {0, 1}), image, "dilations is [0, 1]", "from 1 to"},

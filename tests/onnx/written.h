@@ -50,7 +50,7 @@ inline std::string model_of(const std::string& graph, int opset = 17) {
   return number(1, 8) + field(7, graph) + field(8, number(2, opset));
 }
 // A tensor of f32.
-inline std::string floats(const std::string& name, std::initializer_list<int> shape,
+inline std::string floats(const std::string& name, const std::vector<int>& shape,
                           const std::vector<float>& values) {
   std::string dims;
   for (const int extent : shape) dims += number(1, extent);
@@ -58,7 +58,7 @@ inline std::string floats(const std::string& name, std::initializer_list<int> sh
   return field(5, dims + number(2, 1) + field(8, name) + field(9, bytes));
 }
 // One with the values 0, 1, ...
-inline std::string weight(const std::string& name, std::initializer_list<int> shape) {
+inline std::string weight(const std::string& name, const std::vector<int>& shape) {
   const int count = std::accumulate(shape.begin(), shape.end(), 1, std::multiplies<>());
   std::vector<float> values(static_cast<size_t>(count));
   std::iota(values.begin(), values.end(), 0.0F);
