@@ -128,7 +128,9 @@ std::vector<Unscheduled> first_trees(const std::vector<TilingRequest>& requests,
 void take_alike(CompiledFusion& fusion, const LoopTree& tree, const CompiledFusion& other,
                 const LoopTree& other_tree, const LoopTreeSteps& steps) {
   fusion.tree = other.tree;
-  for (const LoopTensor& tensor : tree.tensors) fusion.tensors.push_back(tensor.node);
+  // Steps may have given another name to a tensor of the first tree.
+  for (size_t t = 0; t < other.tree->tensors.size(); ++t)
+    fusion.tensors.push_back(tree.tensors[other.tree->tensors[t].same.value_or(t)].node);
   fusion.parameters = fusion.tensors;
   fusion.kernel = other.kernel;
   fusion.kernel.name = fusion.name;

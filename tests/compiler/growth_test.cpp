@@ -358,6 +358,17 @@ TEST(Repeated, LayersAreCompiledOnce) {
   EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), cpu));
 }
 
+// Products that read one tensor in two ways, each of which is a parameter of the kernel.
+Graph products_of_one(int count) {
+  std::string text = "graph @main(%x0: f32[72, 88]) {\n";
+  for (int i = 0; i < count; ++i)
+    text += fmt::format(
+        "  %a{0} = dot %x{0}, %x{0} {{contract: [1] x [1]}} : f32[72, 72]\n"
+        "  %x{1} = dot %a{0}, %x{0} {{contract: [1] x [0]}} : f32[72, 88]\n",
+        i, i + 1);
+  return parse(text + fmt::format("  return %x{}\n}}", count));
+}
+
 // All cores make kernels at the same time, and kernels that are alike at once. If somebody looks
 // on, each kernel is made by itself, one after the other.
 TEST(Repeated, WhoLooksOnChangesNothing) {
@@ -367,12 +378,13 @@ TEST(Repeated, WhoLooksOnChangesNothing) {
   watched.observer = [](const CompilePhase&) {};
   for (const char* machine : {"x86-64-v3", "sm_90a", "sim:sm_80", "sim:sm_90"}) {
     const Target target = *find_target(machine);
-    const Program alone = compile(layers(6), target, options),
-                  seen = compile(layers(6), target, watched);
-    EXPECT_EQ(to_text(alone), to_text(seen)) << machine;
-    ASSERT_EQ(alone.artifacts.size(), seen.artifacts.size());
-    for (size_t i = 0; i < seen.artifacts.size(); ++i)
-      EXPECT_EQ(alone.artifacts[i].code, seen.artifacts[i].code) << machine;
+    for (const Graph& graph : {layers(6), products_of_one(4)}) {
+      const Program alone = compile(graph, target, options), seen = compile(graph, target, watched);
+      EXPECT_EQ(to_text(alone), to_text(seen)) << machine;
+      ASSERT_EQ(alone.artifacts.size(), seen.artifacts.size());
+      for (size_t i = 0; i < seen.artifacts.size(); ++i)
+        EXPECT_EQ(alone.artifacts[i].code, seen.artifacts[i].code) << machine;
+    }
   }
 }
 
