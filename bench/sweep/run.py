@@ -156,7 +156,8 @@ def checked(options, executable):
                     print(f"{row['name']}: no reference: {facts(prepared['reference'])}", flush=True)
                     wrong += 1
                     continue
-                judge(prepared, "reference", sweep.CHECK_TOLERANCE[row["dtype"]])
+                tf32 = row["settings"].get("tf32", "0") != "0"
+                judge(prepared, "reference", sweep.CHECK_TOLERANCE["tf32" if tf32 else row["dtype"]])
                 del prepared["reference"]
                 judged += "outputs" in prepared["braze"]
                 wrong += sum("error" in peer for peer in prepared.values())

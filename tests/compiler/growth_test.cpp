@@ -14,6 +14,7 @@
 #include "ir/support/text.h"
 #include "ir/support/trace.h"
 #include "tests/compiler/run.h"
+#include "tests/fuzz/cascades.h"
 #include "tests/fuzz/generator.h"
 
 namespace braze {
@@ -386,6 +387,20 @@ TEST(Repeated, WhoLooksOnChangesNothing) {
         EXPECT_EQ(alone.artifacts[i].code, seen.artifacts[i].code) << machine;
     }
   }
+}
+
+TEST(Repeated, WhoLooksOnChangesNothingOfRandomGraphs) {
+  CompileOptions options;
+  options.assemble = false;
+  CompileOptions watched = options;
+  watched.observer = [](const CompilePhase&) {};
+  const Target target = *find_target("sm_90a");
+  for (uint64_t seed = 0; seed < 12; ++seed)
+    for (const Graph& graph :
+         {fuzz::random_graph(seed, {.siblings = true}), fuzz::random_graph(seed, {}),
+          fuzz::random_cascade(seed), fuzz::random_windowed_product(seed)})
+      EXPECT_EQ(to_text(compile(graph, target, options)), to_text(compile(graph, target, watched)))
+          << seed << to_text(graph);
 }
 
 // How many kernels are scheduled, tiled and lowered by themselves.
