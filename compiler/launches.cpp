@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <variant>
@@ -94,24 +95,23 @@ std::optional<Refusal> refuse_if_slower(const CompiledFusion& longest, const Loo
   return std::nullopt;
 }
 
-/// The kernel of a list, and the tensors of the forms that are its parameters.
-struct ListKernel {
+/// A kernel for several forms, whose symbols are the numbers that differ; these numbers, by form;
+/// and the tensors of the forms that are its parameters.
+struct SizedKernel {
   Kernel kernel;
+  std::vector<std::vector<int64_t>> sizes;
   std::vector<size_t> tensors;
 };
 
-// The kernel of a list, or the reason why there is none.
-std::variant<ListKernel, Refusal> list_kernel(const Compilation& compilation,
-                                              const std::vector<CompiledFusion>& fusions,
-                                              const ListForms& lists,
-                                              const std::vector<size_t>& members) {
+// The kernel for the forms of these fusions, or the reason why there is none.
+std::variant<SizedKernel, Refusal> sized_kernel(const Compilation& compilation,
+                                                const std::vector<CompiledFusion>& fusions,
+                                                const ListForms& lists,
+                                                const std::vector<size_t>& members,
+                                                double seconds) {
   const Target& target = compilation.target;
   std::vector<const LoopTree*> forms;
-  double seconds = 0;
-  for (const size_t k : members) {
-    forms.push_back(&*lists.forms[k]);
-    seconds += fusions[k].seconds;
-  }
+  for (const size_t k : members) forms.push_back(&*lists.forms[k]);
   auto joint = list_tree(forms);
   if (auto* refusal = std::get_if<Refusal>(&joint)) return std::move(*refusal);
   auto& [tree, sizes] = std::get<ListTree>(joint);
@@ -134,12 +134,32 @@ std::variant<ListKernel, Refusal> list_kernel(const Compilation& compilation,
       return compilation.unwritten[form->tensors[tensors[parameter]].node.index];
     });
   });
+  return SizedKernel{std::move(kernel), std::move(sizes), std::move(tensors)};
+}
+
+// Notes which nodes are the parameters of a kernel for several forms.
+void take_parameters(CompiledFusion& fusion, const LoopTree& form, const SizedKernel& made) {
+  fusion.parameters.clear();
+  for (const size_t tensor : made.tensors) fusion.parameters.push_back(form.tensors[tensor].node);
+}
+
+// The kernel of a list, or the reason why there is none.
+std::variant<SizedKernel, Refusal> list_kernel(const Compilation& compilation,
+                                               const std::vector<CompiledFusion>& fusions,
+                                               const ListForms& lists,
+                                               const std::vector<size_t>& members) {
+  double seconds = 0;
+  for (const size_t k : members) seconds += fusions[k].seconds;
+  auto made = sized_kernel(compilation, fusions, lists, members, seconds);
+  auto* sized = std::get_if<SizedKernel>(&made);
+  if (!sized) return made;
+  Kernel& kernel = sized->kernel;
   kernel.members = static_cast<int64_t>(members.size());
-  kernel.member_sizes = std::move(sizes);
+  kernel.member_sizes = sized->sizes;
   if (kernel.resident || parameter_bytes(kernel, kernel.members) > kMostParameterBytes)
     return Refusal{&codes::kUnlike, "a launch cannot pass the memory of all members", ""};
   check_after(kernel, "joining");
-  return ListKernel{std::move(kernel), std::move(tensors)};
+  return made;
 }
 
 // Replaces launches whose members differ in their sizes by launches of one kernel for all of them.
@@ -163,15 +183,10 @@ void join_lists(const Compilation& compilation, Kernels& kernels, const ListForm
     }
     CompiledFusion& first = kernels.fusions[members.front()];
     auto made = list_kernel(compilation, kernels.fusions, lists, members);
-    if (auto* list = std::get_if<ListKernel>(&made)) {
+    if (auto* list = std::get_if<SizedKernel>(&made)) {
       codes[n] = "list " + list->kernel.name;
       parts[n] = {members};
-      for (const size_t k : members) {
-        std::vector<NodeId>& parameters = kernels.fusions[k].parameters;
-        parameters.clear();
-        for (const size_t tensor : list->tensors)
-          parameters.push_back(lists.forms[k]->tensors[tensor].node);
-      }
+      for (const size_t k : members) take_parameters(kernels.fusions[k], *lists.forms[k], *list);
       first.kernel = std::move(list->kernel);
       return;
     }
@@ -192,6 +207,50 @@ void join_lists(const Compilation& compilation, Kernels& kernels, const ListForm
   launches = std::move(out);
 }
 
+// Launches of one kernel each that wait for each other, and whose kernels differ in numbers alone,
+// as the steps of a recurrence that read one row of a tensor after the other. From this number of
+// kernels on they share one code, and each launch passes its numbers.
+constexpr size_t kLeastSharing = 4;
+
+void share_codes(const Compilation& compilation, Kernels& kernels, const ListForms& lists,
+                 Launches& launches) {
+  std::map<std::string_view, std::vector<size_t>> alike;  // launches by the key of a list
+  for (size_t n = 0; n < launches.members.size(); ++n) {
+    const std::vector<size_t>& members = launches.members[n];
+    if (members.size() == 1 && launches.codes[n].empty() && !lists.keys[members[0]].empty())
+      alike[lists.keys[members[0]]].push_back(n);
+  }
+  for (const auto& [key, numbers] : alike) {
+    std::set<std::string_view> distinct;
+    std::vector<size_t> members;
+    for (const size_t n : numbers) {
+      members.push_back(launches.members[n].front());
+      distinct.insert(kernels.keys[members.back()].text);
+    }
+    if (distinct.size() < kLeastSharing) continue;
+    double seconds = 0;
+    for (const size_t k : members) seconds = std::max(seconds, kernels.fusions[k].seconds);
+    auto made = sized_kernel(compilation, kernels.fusions, lists, members, seconds);
+    if (const auto* refusal = std::get_if<Refusal>(&made)) {
+      compilation.viewers.show(
+          {"refusal", kernels.fusions[members[0]].name,
+           [&] { return fmt::format("sharing: {}: {}\n", refusal->code->name, refusal->why); }});
+      continue;
+    }
+    const SizedKernel* sized = &std::get<SizedKernel>(made);
+    if (sized->kernel.resident) continue;
+    check_after(sized->kernel, "sharing");
+    for (size_t m = 0; m < members.size(); ++m) {
+      CompiledFusion& fusion = kernels.fusions[members[m]];
+      take_parameters(fusion, *lists.forms[members[m]], *sized);
+      fusion.kernel = sized->kernel;
+      fusion.kernel.name = fusion.name;
+      fusion.sizes = sized->sizes[m];
+      launches.codes[numbers[m]] = "sized " + sized->kernel.name;
+    }
+  }
+}
+
 }  // namespace
 
 Launches make_launches(const Compilation& compilation, Kernels& kernels) {
@@ -208,6 +267,7 @@ Launches make_launches(const Compilation& compilation, Kernels& kernels) {
   const ListForms lists = list_forms(compilation, kernels);
   Launches out{launch_order(forms, fusions, texts, lists.keys, updates, target), {}};
   join_lists(compilation, kernels, lists, out);
+  share_codes(compilation, kernels, lists, out);
   std::vector<KernelKey>& keys = kernels.keys;
   std::unordered_map<std::string_view, size_t> first;  // by the text of a key: its first fusion
   for (size_t n = 0; n < out.members.size(); ++n) {

@@ -31,14 +31,20 @@ std::string label_of(const Graph& graph, NodeId node) {
   return fmt::format("{}.{}", op_name(graph[node].op), node.index);
 }
 
+// The expressions with these values of the kernel's symbols; as they are without values.
+std::vector<Expr> with_sizes(std::vector<Expr> all, const Kernel& kernel,
+                             const std::vector<int64_t>& values) {
+  if (values.empty()) return all;
+  std::unordered_map<std::string, Expr> sizes;
+  for (size_t i = 0; i < kernel.symbols.size(); ++i)
+    sizes.emplace(kernel.symbols[i].symbol_name(), values[i]);
+  for (Expr& e : all) e = e.substitute(sizes);
+  return all;
+}
 // The expressions with the sizes of a member.
 std::vector<Expr> of_member_sizes(std::vector<Expr> all, const Kernel& kernel, size_t member) {
   if (kernel.member_sizes.empty()) return all;
-  std::unordered_map<std::string, Expr> sizes;
-  for (size_t i = 0; i < kernel.symbols.size(); ++i)
-    sizes.emplace(kernel.symbols[i].symbol_name(), kernel.member_sizes[member][i]);
-  for (Expr& e : all) e = e.substitute(sizes);
-  return all;
+  return with_sizes(std::move(all), kernel, kernel.member_sizes[member]);
 }
 
 bool is_never_empty(const Expr& instances) { return proves_at_most(1, instances); }
@@ -227,6 +233,12 @@ class Planner {
       add_buffers(fusions_[members[m]], compiled.kernel, m, launch);
     }
     describe_launch(launch, compiled.kernel, ends_in_kernel());
+    const auto settle = [&](std::vector<Expr>& all) {
+      all = with_sizes(std::move(all), compiled.kernel, compiled.sizes);
+    };
+    settle(launch.scalars);
+    settle(launch.instances);
+    for (TensorMapRecipe& map : launch.tensor_maps) settle(map.extents);
     std::set<uint32_t> read;
     for (const size_t k : members) add_work(k, read, launch);
     program_.launches.push_back(std::move(launch));
@@ -243,12 +255,13 @@ class Planner {
     for (NodeId node : fusion.parameters) launch.buffers.push_back(slot_of(node));
     for (const Memory& memory : kernel.memories) {
       if (memory.space != MemorySpace::Workspace) continue;
-      const uint32_t slot =
-          add_slot({Slot::Kind::Temporary,
-                    0,
-                    {memory.dtype, Shape(of_member_sizes(memory.shape, kernel, member))},
-                    0,
-                    fusion.name + "." + memory.name});
+      const uint32_t slot = add_slot(
+          {Slot::Kind::Temporary,
+           0,
+           {memory.dtype,
+            Shape(with_sizes(of_member_sizes(memory.shape, kernel, member), kernel, fusion.sizes))},
+           0,
+           fusion.name + "." + memory.name});
       if (memory.zeroed) launch.zeroed.push_back(slot);
       launch.buffers.push_back(slot);
     }

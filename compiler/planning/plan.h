@@ -22,6 +22,8 @@ struct CompiledFusion {
   double seconds = 0;              ///< the estimated time of its launch; 0: unknown
   std::vector<NodeId> parameters;  ///< nodes of the kernel's memory parameters
   Kernel kernel;
+  /// The values of the kernel's symbols in this launch; empty: they are sizes of the graph.
+  std::vector<int64_t> sizes;
   std::shared_ptr<const Artifact> code;  ///< shared by all kernels that are equal except for names
 };
 

@@ -403,6 +403,45 @@ TEST(Repeated, WhoLooksOnChangesNothingOfRandomGraphs) {
           << seed << to_text(graph);
 }
 
+// A recurrence, each step of which reads another row of x, and writes another one of the result.
+Graph recurrence(int steps) {
+  std::string text =
+      fmt::format("graph @main(%x: f32[{0}, 6, 40], %u: f32[40, 40], %h0: f32[6, 40]) {{\n", steps);
+  std::string all;
+  for (int t = 0; t < steps; ++t) {
+    text += fmt::format(
+        "  %s{0} = slice %x {{starts: [{0}, 0, 0], limits: [{1}, 6, 40], strides: [1, 1, 1]}} : "
+        "f32[1, 6, 40]\n"
+        "  %r{0} = reshape %s{0} : f32[6, 40]\n"
+        "  %d{0} = dot %h{0}, %u {{contract: [1] x [0]}} : f32[6, 40]\n"
+        "  %a{0} = add %d{0}, %r{0} : f32[6, 40]\n"
+        "  %m{0} = reduce max %a{0} {{axes: [1]}} : f32[6]\n"
+        "  %b{0} = broadcast %m{0} {{axes: [0]}} : f32[6, 40]\n"
+        "  %h{1} = sub %r{0}, %b{0} : f32[6, 40]\n",
+        t, t + 1);
+    all += fmt::format("{}%h{}", t == 0 ? "" : ", ", t + 1);
+  }
+  return parse(text + "  return " + all + "\n}");
+}
+
+// Their kernels differ in one number, which each launch passes to the code that they share.
+TEST(Repeated, StepsOfARecurrenceShareTheirCode) {
+  CompileOptions options;
+  options.assemble = false;
+  const Program program = compile(recurrence(9), *find_target("sm_90a"), options);
+  EXPECT_EQ(program.launches.size(), 18u);
+  EXPECT_EQ(program.artifacts.size(), 2u);
+  std::set<int64_t> passed;
+  for (const Launch& launch : program.launches)
+    for (const Expr& scalar : launch.scalars) passed.insert(scalar.as_constant().value());
+  EXPECT_EQ(passed, (std::set<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+  for (const char* name : {"sim:sm_90", "sim:sm_80"})
+    for (const int steps : {3, 9}) {
+      const Graph graph = recurrence(steps);
+      EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 2), Device(name))) << name;
+    }
+}
+
 // How many kernels are scheduled, tiled and lowered by themselves.
 int64_t count_tiled(const Graph& graph, const Target& target, CompileOptions options = {}) {
   options.assemble = false;
