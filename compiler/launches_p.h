@@ -2,7 +2,8 @@
 //
 // Equal kernels become members of one launch (compiler/planning/order.h). On a GPU, so do kernels
 // that are equal up to their sizes: a kernel for the list of them (compiler/loops/lists.h) is
-// scheduled and lowered anew, and takes the place of theirs if no member becomes much slower.
+// scheduled and lowered anew, and takes the place of theirs if no member becomes much slower. Such
+// kernels that wait for each other stay launches of their own and share the code of that kernel.
 #pragma once
 
 #include <string>
