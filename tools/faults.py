@@ -173,7 +173,7 @@ def build(faults, copy, targets):
             write_changed(copy / name, planted[name])
         elif not (copy / name).is_file() or not filecmp.cmp(ROOT / name, copy / name):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, copy / name)
+            shutil.copy(ROOT / name, copy / name)  # with a new time: what was built before is older
     write_changed(copy / "planted.h", HEADER)
     for folder, folders, files in os.walk(copy):
         here = Path(folder).relative_to(copy)
