@@ -19,8 +19,8 @@ Tensor einsum_of(std::string_view equation, const Tensor& x, const Tensor& y) {
 Inputs squeeze_excite_inputs(S s) {
   const int64_t channels = s["channels"], inner = s["inner"];
   return {values("x", s.dtype(), image(s, channels)),
-          weight("w1", s.dtype(), {channels, inner}, channels),
-          values("bias1", s.dtype(), {inner}), weight("w2", s.dtype(), {inner, channels}, inner),
+          weight("w1", s.dtype(), {channels, inner}, channels), values("bias1", s.dtype(), {inner}),
+          weight("w2", s.dtype(), {inner, channels}, inner),
           values("bias2", s.dtype(), {channels})};
 }
 Results squeeze_excite(S s, W in) {
@@ -101,8 +101,8 @@ Results window_attention(S s, W in) {
   const Tensor windows = reshape(permute(split, {5, 0, 1, 3, 6, 2, 4, 7}),
                                  {3, batch * rows * cols, heads, places, dim});
   const auto part = [&](int64_t i) { return squeeze(slice(windows, 0, i, i + 1), {0}); };
-  const Tensor scores = einsum_of("bhqd,bhkd->bhqk", part(0), part(1)) *
-                        (1 / std::sqrt(static_cast<double>(dim)));
+  const Tensor scores =
+      einsum_of("bhqd,bhkd->bhqk", part(0), part(1)) * (1 / std::sqrt(static_cast<double>(dim)));
   const Tensor weights = nn::softmax(widen(scores) + widen(in["bias"]));
   const Tensor y = einsum_of("bhqk,bhkd->bhqd", cast(weights, s.dtype()), part(2));
   const Tensor grid = reshape(y, {batch, rows, cols, heads, window, window, dim});
@@ -193,8 +193,8 @@ Results spectrum(S s, W in) {
   // The product of place and bin modulo the window, so that the angle is small.
   const Tensor product = arange(i32, {window, bins}, 0) * arange(i32, {window, bins}, 1);
   const Tensor angle = cast(product % window, f32) * turn;
-  const Tensor at = expand_dims(arange(i32, {s["frames"]}, 0) * s["hop"], 1) +
-                    arange(i32, {window}, 0);
+  const Tensor at =
+      expand_dims(arange(i32, {s["frames"]}, 0) * s["hop"], 1) + arange(i32, {window}, 0);
   const Tensor frames = take(in["sound"], at, 1) * hann;
   const Tensor real = dot(frames, cos(angle)), imaginary = dot(frames, sin(angle));
   return {{log(dot(real * real + imaginary * imaginary, in["bands"]) + 1e-6)}};
@@ -206,8 +206,7 @@ Results spectrum(S s, W in) {
 // Hu et al.: LoRA. A layer, and an update of it of low rank.
 Inputs low_rank_inputs(S s) {
   const int64_t width = s["width"], rank = s["rank"];
-  return {values("x", s.dtype(), {s["rows"], width}),
-          weight("w", s.dtype(), {width, width}, width),
+  return {values("x", s.dtype(), {s["rows"], width}), weight("w", s.dtype(), {width, width}, width),
           weight("down", s.dtype(), {width, rank}, width),
           weight("up", s.dtype(), {rank, width}, rank)};
 }
@@ -238,8 +237,7 @@ Results experts(S s, W in) {
 // Kipf and Welling: Graph Convolutional Networks. Rows travel along weighted edges and are added.
 Inputs graph_layer_inputs(S s) {
   return {values("x", s.dtype(), {s["nodes"], s["width"]}),
-          indices("from", {s["edges"]}, s["nodes"]),
-          indices("to", {s["edges"]}, s["nodes"]),
+          indices("from", {s["edges"]}, s["nodes"]), indices("to", {s["edges"]}, s["nodes"]),
           between("strength", s.dtype(), {s["edges"], 1}, 0, 1),
           weight("w", s.dtype(), {s["width"], s["width"]}, s["width"])};
 }
@@ -350,7 +348,9 @@ Results clusters(S s, W in) {
 }
 
 // Two steps of heat in a cube whose opposite faces touch.
-Inputs cube_inputs(S s) { return {values("x", s.dtype(), {s["extent"], s["extent"], s["extent"]})}; }
+Inputs cube_inputs(S s) {
+  return {values("x", s.dtype(), {s["extent"], s["extent"], s["extent"]})};
+}
 Results heat(S s, W in) {
   Tensor x = in["x"];
   const int64_t n = s["extent"];

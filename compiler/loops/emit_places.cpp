@@ -256,9 +256,9 @@ void TreeEmitter::seek(const Stream& stream) {
     Region hits;
     const ValueId any = builder_.row(ElementwiseOp::lt, {first_hit, none});
     builder_.enter(hits);
-    const ValueId count = all(
-        Monoid::Sum, builder_.row(ElementwiseOp::convert,
-                                  {builder_.row(ElementwiseOp::lt, {mine, none})}, DType::I32));
+    const ValueId count =
+        all(Monoid::Sum, builder_.row(ElementwiseOp::convert,
+                                      {builder_.row(ElementwiseOp::lt, {mine, none})}, DType::I32));
     builder_.for_loop(
         "hit", 0, value_symbol(code_, count), 1, {first_hit},
         [&](const Expr&, const std::vector<ValueId>& now) {

@@ -19,8 +19,8 @@ namespace braze {
 /// that result is larger than all from which it is made, so that it should not be in memory. The
 /// reduction becomes an expression that combines slices of its operand, from the first to the last.
 /// 16-bit floats are summed in f32, as in the reduction. A reduction that keeps an axis of at most
-/// kMostUnrolled elements becomes one for each of them, if its operand is larger than all from which
-/// it is made, and so is a value that is broadcast along this axis.
+/// kMostUnrolled elements becomes one for each of them, if its operand is larger than all from
+/// which it is made, and so is a value that is broadcast along this axis.
 Graph unroll_reductions(const Graph& graph);
 
 inline constexpr int64_t kMostUnrolled = 4, kMostOfLarger = 16;

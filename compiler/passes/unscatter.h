@@ -11,8 +11,8 @@ namespace braze {
 /// index is d, or is the last of these updates. This costs one comparison for each update and each
 /// element of the result. A scatter that takes over the memory of x stays if its terms touch little
 /// of it. Indices out of range are clamped, as gather clamps them. The rates of the target, a GPU,
-/// tell which takes less time. The
-/// indices of a scatter that stays become clamped integers of 32 bits if there are many of them.
+/// tell which takes less time. The indices of a scatter that stays become clamped integers of 32
+/// bits if there are many of them.
 Graph unscatter(const Graph& graph, const Target& target);
 
 }  // namespace braze

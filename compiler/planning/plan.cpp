@@ -41,6 +41,7 @@ std::vector<Expr> with_sizes(std::vector<Expr> all, const Kernel& kernel,
   for (Expr& e : all) e = e.substitute(sizes);
   return all;
 }
+
 // The expressions with the sizes of a member.
 std::vector<Expr> of_member_sizes(std::vector<Expr> all, const Kernel& kernel, size_t member) {
   if (kernel.member_sizes.empty()) return all;

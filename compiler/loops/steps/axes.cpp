@@ -309,8 +309,8 @@ std::optional<Refusal> refuse_task(const LoopTree& tree, const ComposeStep& step
   return std::nullopt;
 }
 
-// Refuses a store that would not leave out what lies beyond the end of a digit: at a coordinate that
-// the axis shares with others, it is an element of another turn.
+// Refuses a store that would not leave out what lies beyond the end of a digit: at a coordinate
+// that the axis shares with others, it is an element of another turn.
 std::optional<Refusal> refuse_store(const LoopTree& tree, const ComposeStep& step,
                                     const LoopTask& task) {
   if (task.makes_value()) return std::nullopt;
