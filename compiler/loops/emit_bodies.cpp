@@ -246,7 +246,7 @@ ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const Ta
     std::vector<Expr> all = question.step.at;
     for (const RangeCondition& c : question.step.conditions)
       all.insert(all.end(), {c.value, c.min, c.limit});
-    question.ends = ends_of(s, type_along(all, tile, s.dtype), tile);
+    question.ends = ends_of(s, !s.conditions.empty(), type_along(all, tile, s.dtype), tile);
   }
   uint64_t hash = hash_of(question.step);
   for (const uint32_t argument : s.arguments) {
@@ -549,16 +549,18 @@ bool TreeEmitter::exists(const LoopStep& load) const {
 }
 
 // The ends before which a load must stay. A fold looks after its own tails. Where the load's own
-// conditions keep the coordinates inside the tensor, elements beyond the end of the axis may be
-// loaded: then neighbours that read one element, of which some lie beyond the end, have one guard.
-Condition TreeEmitter::ends_of(const LoopStep& load, const ValueType& type,
+// conditions keep the coordinates inside the tensor, and are its guard, elements beyond the end of
+// the axis may be loaded: then neighbours that read one element, of which some lie beyond the end,
+// have one guard.
+Condition TreeEmitter::ends_of(const LoopStep& load, bool has_conditions, const ValueType& type,
                                const TaskTile& tile) const {
   std::vector<size_t> axes = axes_along(type, tile);
   const Shape& shape = tree_.tensors[load.source].type.shape;
   const auto is_kept_inside = [&](size_t d) {
-    return std::ranges::any_of(load.conditions, [&](const RangeCondition& c) {
-      return c.value == load.at[d] && proves_at_most(0, c.min) && proves_at_most(c.limit, shape[d]);
-    });
+    return has_conditions && std::ranges::any_of(load.conditions, [&](const RangeCondition& c) {
+             return c.value == load.at[d] && proves_at_most(0, c.min) &&
+                    proves_at_most(c.limit, shape[d]);
+           });
   };
   if (tile.looks_after_tails && is_of_threads())
     std::erase_if(axes, [&](size_t axis) {
@@ -602,7 +604,7 @@ ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& whole) {
     guarded.clip = !condition.empty();
   } else {
     if (!tree_.roles) {
-      const Condition tails = ends_of(s, type, tile);
+      const Condition tails = ends_of(s, own, type, tile);
       condition.insert(condition.end(), tails.begin(), tails.end());
     }
     guarded.condition = std::move(condition);

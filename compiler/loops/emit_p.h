@@ -271,7 +271,8 @@ class TreeEmitter {
                 const Shape& shape) const;
   Condition conditions(const std::vector<RangeCondition>& list, const TaskTile& tile);
   bool exists(const LoopStep& load) const;
-  Condition ends_of(const LoopStep& load, const ValueType& type, const TaskTile& tile) const;
+  Condition ends_of(const LoopStep& load, bool has_conditions, const ValueType& type,
+                    const TaskTile& tile) const;
   /// Whether the program is a plain one for the threads of a GPU.
   bool is_of_threads() const { return !tree_.roles && code_.warps > 0; }
   /// The axes along which a value of a tile has more than one element.

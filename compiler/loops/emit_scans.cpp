@@ -30,15 +30,19 @@ void TreeEmitter::note_digits(const LoopRegion& phase) {
     std::vector<Digit> digits;
   };
   std::vector<std::vector<BoundDim>> bound;  // by task
+  const auto inside_of = [&](const std::vector<const Loop*>& around) {
+    AxesNow inside = axes_;
+    for (const Loop* l : around)
+      for (const LoopLevel& level : l->levels) inside[level.axis] = {0, level.turn};
+    return inside;
+  };
   for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
     const bool reduces = task.kind == LoopTask::Kind::Scan || task.kind == LoopTask::Kind::Fold ||
                          task.kind == LoopTask::Kind::Arg || task.kind == LoopTask::Kind::Dot;
     if (!reduces || !tree_.values[task.target].layout) return;
     const Layout& layout = tree_.values[task.target].layout->layout;
     if (task.unit != Unit::None) return note_layout(layout);
-    AxesNow inside = axes_;
-    for (const Loop* l : around)
-      for (const LoopLevel& level : l->levels) inside[level.axis] = {0, level.turn};
+    const AxesNow inside = inside_of(around);
     std::vector<BoundDim>& dims = bound.emplace_back();
     for (const size_t axis : axes_of(task)) {
       const int64_t extent = extent_of(axis, inside);
@@ -47,6 +51,25 @@ void TreeEmitter::note_digits(const LoopRegion& phase) {
       if (std::find(task.over.begin(), task.over.end(), axis) != task.over.end())
         digits_.try_emplace({axis, extent}, dims.back().digits);
     }
+  });
+  // A store along a folded axis lies as the terms do, along those axes of theirs that it has.
+  std::map<std::pair<size_t, int64_t>, std::vector<Digit>> of_terms;
+  for (const std::vector<BoundDim>& dims : bound)
+    for (const BoundDim& dim : dims) of_terms.try_emplace({dim.axis, dim.extent}, dim.digits);
+  for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+    if (task.makes_value() || task.layout) return;
+    const AxesNow inside = inside_of(around);
+    std::vector<BoundDim> dims;
+    bool is_folded = false;
+    for (const size_t axis : axes_of(task)) {
+      const int64_t extent = extent_of(axis, inside);
+      if (extent == 1) continue;
+      is_folded |= digits_.contains({axis, extent});
+      const auto digits = of_terms.find({axis, extent});
+      if (digits == of_terms.end()) return;
+      dims.push_back({axis, extent, digits->second});
+    }
+    if (is_folded) bound.push_back(std::move(dims));
   });
   for (const std::vector<BoundDim>& dims : bound) {
     Layout layout;
