@@ -1,11 +1,16 @@
 #include "compiler/passes/regular_indices.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "compiler/passes/unscatter.h"
 #include "ir/graph/build.h"
+#include "ir/graph/infer.h"
 #include "ir/graph/rewrite.h"
 #include "ir/graph/splat.h"
 
@@ -157,23 +162,42 @@ class Recognition {
   std::vector<std::optional<std::optional<Regular>>> found_;
 };
 
+// Whether a tensor may have the shape, as infer.h says.
+bool is_possible(const Shape& shape) {
+  int64_t elements = 1;
+  for (const Expr& extent : shape)
+    if (__builtin_mul_overflow(elements, std::max<int64_t>(extent.range().max, 1), &elements))
+      return false;
+  return shape.rank() <= kMaxRank && elements <= kMaxElements;
+}
+
+double product(const Axes& factors) {
+  return std::accumulate(factors.begin(), factors.end(), 1.0, std::multiplies<double>());
+}
+
+// The most terms of sums for each element of x and of the updates, which a scatter looks at about
+// once. A CPU takes as long for a term of windows as for an update of a scatter, or longer. A GPU
+// lets the updates of a block wait for each other: on an H200, sums with 20 and with 32 times as
+// many terms took a 90th and two fifths of the scatter's time, and one with 99 times as many took
+// more.
+constexpr double kMostTermsOnCpu = 1, kMostTermsOnGpu = 32;
+
 // A gather or a scatter along `axis`, whose indices are base + steps[0] * n + steps[1] * k for n
-// and k below the extents; k is the faster of the two. A single axis of indices is k, with n
-// below 1.
+// and k below the extents. A single axis of indices is k, with n below 1.
 struct Movement {
   const Rewriting& step;
   size_t axis;
-  int64_t base;
+  int64_t extent, base;  // of x along the axis, and the first place
   int64_t extents[2], steps[2];
-  size_t index_rank;
+  bool is_exchanged = false;  // k is the axis of the indices that comes first
   Graph& graph = step.result;
   SourceLocation where = step.node.location;
   Shape x = graph[step.operands[0]].type.shape;
 
-  Shape with_axis(const Shape& shape, std::initializer_list<Expr> extents_there,
-                  size_t replaced) const {
+  const Shape& indices() const { return graph[step.operands[1]].type.shape; }
+  Shape with_axis(const Shape& shape, const Axes& extents_there, size_t replaced) const {
     std::vector<Expr> dims(shape.begin(), shape.begin() + static_cast<ptrdiff_t>(axis));
-    dims.insert(dims.end(), extents_there);
+    dims.insert(dims.end(), extents_there.begin(), extents_there.end());
     dims.insert(dims.end(), shape.begin() + static_cast<ptrdiff_t>(axis + replaced), shape.end());
     return Shape(std::move(dims));
   }
@@ -196,6 +220,10 @@ struct Movement {
                       where);
   }
 
+  // x beside itself, for windows of it.
+  Shape pairs() const { return with_axis(x, {extent, extents[1]}, 1); }
+  bool can_gather() const { return extents[0] == 1 || is_possible(pairs()); }
+
   NodeId gathered() const {
     const NodeId from = step.operands[0];
     if (extents[0] == 1) {
@@ -208,12 +236,11 @@ struct Movement {
                                       std::move(strides), where);
       return build::reshape(graph, out, step.node.type.shape, where);
     }
-    const Shape pairs = with_axis(x, {x[axis], extents[1]}, 1);
     Axes kept;
-    for (size_t a = 0; a < pairs.rank(); ++a)
+    for (size_t a = 0; a <= x.rank(); ++a)
       if (a != axis + 1) kept.push_back(static_cast<int64_t>(a));
     const DType dtype = graph[from].type.dtype;
-    const NodeId spread = build::broadcast(graph, from, pairs, std::move(kept), where);
+    const NodeId spread = build::broadcast(graph, from, pairs(), std::move(kept), where);
     // All places are inside, so that nothing sees the fill.
     const NodeId shown = build::windows(graph, spread, build::scalar(graph, dtype, 0, where),
                                         windows(steps[0], steps[1], 1, -base),
@@ -221,58 +248,105 @@ struct Movement {
     return build::reshape(graph, shown, step.node.type.shape, where);
   }
 
+  // If n takes steps over whole numbers of k, the updates are cut into pieces as long as such a
+  // step, so that piece m of n begins where piece 0 of n + m does: every element is that of a
+  // piece, and combines the pieces that begin at one place. Otherwise an element is one of windows
+  // with gaps.
+  bool is_cut() const { return steps[0] % steps[1] == 0; }
+  int64_t size() const { return steps[0] / steps[1]; }
+  int64_t pieces() const { return (extents[1] + size() - 1) / size(); }
+  int64_t begins() const { return extents[0] + pieces() - 1; }
+  // The terms of a line along the axis. Those along the second axis are combined.
+  Axes terms() const {
+    return is_cut() ? Axes{begins(), pieces(), size()} : Axes{extent, extents[1]};
+  }
+  Movement exchanged() const {
+    Movement out = *this;
+    std::swap(out.extents[0], out.extents[1]);
+    std::swap(out.steps[0], out.steps[1]);
+    out.is_exchanged = !is_exchanged;
+    return out;
+  }
+
+  // A scatter that takes over the memory of x does not have to move what no update reaches.
+  bool can_scatter(bool in_place, const Target& target) const {
+    const bool is_gpu = target.kind == TargetKind::Gpu;
+    const double places = static_cast<double>(extent), updates = product({extents[0], extents[1]});
+    if (in_place && is_gpu && !moving_pays(step.node, indices(), target)) return false;
+    if (in_place && !is_gpu && places > updates) return false;
+    const double most = is_gpu ? kMostTermsOnGpu : kMostTermsOnCpu;
+    return is_possible(with_axis(x, terms(), 1)) && product(terms()) <= most * (places + updates);
+  }
+
   NodeId scattered(Monoid monoid) const {
     const DType dtype = graph[step.operands[0]].type.dtype;
     const DType wide = accumulation_type(monoid, dtype);
-    const NodeId fill = build::scalar_bits(graph, wide, info(monoid).identity(wide), where);
+    const NodeId fill = build::scalar_bits(graph, wide, info(monoid).padding(wide), where);
     const NodeId before = build::convert(graph, step.operands[0], wide, where);
-    const NodeId updates = build::reshape(
-        graph, build::convert(graph, step.operands[2], wide, where),
-        with_axis(graph[step.operands[2]].type.shape, {extents[0], extents[1]}, index_rank), where);
-    const int64_t extent = *x[axis].as_constant();
+    const NodeId updates = line_of_updates(wide);
     const NodeId terms =
-        extents[0] == 1 ? spread(updates, fill, extent) : sum(updates, fill, monoid, extent);
-    const NodeId out = build::map(graph, info(monoid).combine, {before, terms}, where);
+        is_cut() ? sum_of_pieces(updates, fill, monoid) : sum_of_windows(updates, fill, monoid);
+    NodeId out = build::map(graph, info(monoid).combine, {before, terms}, where);
+    if (!is_cut() && monoid == Monoid::Sum && is_floating(wide) && may_have_negative_zeros()) {
+      // Windows without an update sum to a zero of any sign, and -0 + 0 is 0.
+      const NodeId zero = build::scalar(graph, wide, 0, where);
+      const NodeId nothing = build::map(graph, ElementwiseOp::eq, {terms, zero}, where);
+      out = build::map(graph, ElementwiseOp::select, {nothing, before, out}, where);
+    }
     return build::convert(graph, out, dtype, where);
   }
 
-  // The updates at their places, where no two have the same.
-  NodeId spread(NodeId updates, NodeId fill, int64_t extent) const {
-    const NodeId line = build::reshape(
-        graph, updates, with_axis(graph[updates].type.shape, {extents[1]}, 2), where);
-    const int64_t last = base + steps[1] * (extents[1] - 1);
-    return padded(line, base, extent - 1 - last, steps[1] - 1, fill, axis);
+  bool may_have_negative_zeros() const {
+    const auto value = splat(step.source, step.node.operands[0]);
+    return !value || std::signbit(*value);
   }
 
-  // If k takes steps of 1, the updates are cut into pieces of steps[0] elements, so that piece m of
-  // n begins where piece 0 of n + m does: every element is that of a piece, and adds the pieces
-  // that begin at one place. Otherwise an element is one of windows with gaps.
-  NodeId sum(NodeId updates, NodeId fill, Monoid monoid, int64_t extent) const {
+  // The updates by n and k.
+  NodeId line_of_updates(DType wide) const {
+    const NodeId from = step.operands[2];
+    Axes pair{extents[0], extents[1]};
+    if (is_exchanged) std::swap(pair[0], pair[1]);
+    const NodeId out =
+        build::reshape(graph, build::convert(graph, from, wide, where),
+                       with_axis(graph[from].type.shape, pair, indices().rank()), where);
+    if (!is_exchanged) return out;
+    Axes permutation(graph[out].type.shape.rank());
+    std::iota(permutation.begin(), permutation.end(), 0);
+    std::swap(permutation[axis], permutation[axis + 1]);
+    return build::transpose(graph, out, std::move(permutation), where);
+  }
+
+  NodeId combined(NodeId terms, Monoid monoid) const {
+    return build::reduce(graph, monoid, terms, {static_cast<int64_t>(axis) + 1}, where);
+  }
+
+  NodeId sum_of_windows(NodeId updates, NodeId fill, Monoid monoid) const {
+    const NodeId shown = build::windows(graph, updates, fill, windows(1, -steps[1], steps[0], base),
+                                        with_axis(graph[updates].type.shape, terms(), 2), where);
+    return combined(shown, monoid);
+  }
+
+  NodeId sum_of_pieces(NodeId updates, NodeId fill, Monoid monoid) const {
     const Shape shape = graph[updates].type.shape;
-    const int64_t size = steps[0];
-    if (steps[1] != 1) {
-      WindowsOp op = windows(1, -steps[1], size, base);
-      const NodeId shown = build::windows(graph, updates, fill, std::move(op),
-                                          with_axis(shape, {extent, extents[1]}, 2), where);
-      return build::reduce(graph, monoid, shown, {static_cast<int64_t>(axis) + 1}, where);
+    NodeId sums = padded(updates, 0, pieces() * size() - extents[1], 0, fill, axis + 1);
+    if (pieces() > 1) {
+      const NodeId cut =
+          build::reshape(graph, sums, with_axis(shape, {extents[0], pieces(), size()}, 2), where);
+      const NodeId shown = build::windows(graph, cut, fill, windows(1, -1, 1, 0),
+                                          with_axis(shape, terms(), 2), where);
+      sums = combined(shown, monoid);
     }
-    const int64_t pieces = (extents[1] + size - 1) / size, places = extents[0] + pieces - 1;
-    const NodeId whole = padded(updates, 0, pieces * size - extents[1], 0, fill, axis + 1);
-    const NodeId cut =
-        build::reshape(graph, whole, with_axis(shape, {extents[0], pieces, size}, 2), where);
-    const NodeId shown = build::windows(graph, cut, fill, windows(1, -1, 1, 0),
-                                        with_axis(shape, {places, pieces, size}, 2), where);
-    const NodeId sums =
-        build::reduce(graph, monoid, shown, {static_cast<int64_t>(axis) + 1}, where);
-    const NodeId line = build::reshape(graph, sums, with_axis(shape, {places * size}, 2), where);
-    // Behind the last update is the identity, which need not fit.
-    const int64_t fitting = std::min(places * size, extent - base);
+    const NodeId line =
+        build::reshape(graph, sums, with_axis(shape, {begins() * size()}, 2), where);
+    // Every place up to the last update has one, unless there is but one piece.
+    const int64_t count = size() * (extents[0] - 1) + extents[1];
     std::vector<Expr> limits = graph[line].type.shape.dims();
-    limits[axis] = fitting;
+    limits[axis] = count;
     const size_t rank = limits.size();
     const NodeId fitted =
         build::slice(graph, line, std::vector<Expr>(rank), std::move(limits), Axes(rank, 1), where);
-    return padded(fitted, base, extent - base - fitting, 0, fill, axis);
+    const int64_t last = base + steps[1] * (count - 1);
+    return padded(fitted, base, extent - 1 - last, steps[1] - 1, fill, axis);
   }
 };
 
@@ -285,7 +359,7 @@ std::optional<Movement> movement_of(const Rewriting& step, int64_t axis, Recogni
   if (!found || !extents || !extent) return std::nullopt;
   const auto [least, greatest] = range_of(*found, *extents);
   if (least < 0 || greatest >= *extent) return std::nullopt;
-  Movement out{step, static_cast<size_t>(axis), found->base, {1, 1}, {1, 1}, extents->size()};
+  Movement out{step, static_cast<size_t>(axis), *extent, found->base, {1, 1}, {1, 1}};
   // Axes that have one position count for nothing.
   size_t count = 0;
   for (size_t a = extents->size(); a-- > 0;) {
@@ -295,20 +369,34 @@ std::optional<Movement> movement_of(const Rewriting& step, int64_t axis, Recogni
     out.steps[1 - count] = found->steps[a];
     ++count;
   }
+  if (out.extents[0] == 1) out.steps[0] = out.steps[1] * out.extents[1];
   return out;
 }
 
 }  // namespace
 
-Graph regular_indices(const Graph& graph) {
+Graph regular_gathers(const Graph& graph) {
   Recognition recognition(graph);
   return rewrite(graph, [&](const Rewriting& step) {
     const auto* gather = step.node.as<GatherOp>();
+    if (!gather) return step.keep();
+    const auto movement = movement_of(step, gather->axis, recognition);
+    return movement && movement->can_gather() ? movement->gathered() : step.keep();
+  });
+}
+
+Graph regular_scatters(const Graph& graph, const Target& target) {
+  Recognition recognition(graph);
+  const std::vector<bool> in_place = scatters_in_place(graph);
+  return rewrite(graph, [&](const Rewriting& step) {
     const auto* scatter = step.node.as<ScatterOp>();
-    if (!gather && !(scatter && scatter->monoid)) return step.keep();
-    const auto movement = movement_of(step, gather ? gather->axis : scatter->axis, recognition);
+    if (!scatter || !scatter->monoid) return step.keep();
+    const auto movement = movement_of(step, scatter->axis, recognition);
     if (!movement) return step.keep();
-    return gather ? movement->gathered() : movement->scattered(*scatter->monoid);
+    const Movement other = movement->exchanged();
+    const Movement& least = product(other.terms()) < product(movement->terms()) ? other : *movement;
+    return least.can_scatter(in_place[step.id.index], target) ? least.scattered(*scatter->monoid)
+                                                              : step.keep();
   });
 }
 

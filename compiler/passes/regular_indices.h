@@ -7,12 +7,18 @@
 #pragma once
 
 #include "ir/graph/graph.h"
+#include "ir/target/target.h"
 
 namespace braze {
 
-/// The graph in which a gather or a scatter with a monoid is a movement of axes (and a reduction),
-/// where its indices have at most two axes, increase by a positive constant along each of them, and
-/// are inside of the axis for sure. Terms of a scatter are combined in another order.
-Graph regular_indices(const Graph& graph);
+/// The graph in which gathers are slices or windows, where their indices have at most two axes,
+/// increase by a positive constant along each of them, and are inside of the axis for sure.
+Graph regular_gathers(const Graph& graph);
+
+/// The same for scatters that combine: the updates are moved to their places, combined with each
+/// other in any order, and then with x. Elements of x without updates keep their bits. A scatter
+/// stays if the sums would have many more terms than x and the updates have elements, or if it
+/// takes over the memory of x and its updates reach little of that.
+Graph regular_scatters(const Graph& graph, const Target& target);
 
 }  // namespace braze

@@ -24,17 +24,19 @@ constexpr double kFrequentShare = 1.0 / 32;
 
 double most(const Shape& shape) { return static_cast<double>(shape.numel().range().max); }
 
+// Seconds for reading and writing all of what the scatter updates.
+double moving_seconds(const Node& scatter, const Target& target) {
+  const double bytes = most(scatter.type.shape) * static_cast<double>(size_of(scatter.type.dtype));
+  return 2 * bytes / (target.memory_bytes_per_second * kMemoryShare);
+}
+
 // Whether a reduction for all elements takes less time than the scatter. A scatter that takes over
 // the memory of x does not have to move the elements that no term reaches.
-bool pays(const Node& node, const Shape& indices, bool in_place, const Target& target) {
-  const double elements = most(node.type.shape), terms = most(indices);
-  const auto axis = static_cast<size_t>(node.as<ScatterOp>()->axis);
-  const double places = most(Shape({node.type.shape[axis]}));
-  const double bytes = in_place ? 2 * elements * static_cast<double>(size_of(node.type.dtype)) : 0;
-  const double comparing = elements * terms * kComparisonFlops / target.flops_per_second;
-  const double moving = bytes / (target.memory_bytes_per_second * kMemoryShare);
-  const double waiting = terms * kTermSeconds * std::max(kFrequentShare, 1 / places);
-  return comparing + moving < waiting;
+bool pays(const Node& scatter, const Shape& indices, bool in_place, const Target& target) {
+  const double comparisons = most(scatter.type.shape) * most(indices);
+  const double comparing = comparisons * kComparisonFlops / target.flops_per_second;
+  const double moving = in_place ? moving_seconds(scatter, target) : 0;
+  return comparing + moving < waiting_seconds(scatter, indices);
 }
 
 std::vector<int64_t> range(size_t from, size_t count) {
@@ -74,6 +76,10 @@ struct Scatter {
     return build::scatter(graph, op, x, build::convert(graph, clamped(), DType::I32, where),
                           updates, where);
   }
+  // Places are compared in the dtype of the indices.
+  bool holds_places() const {
+    return index_type == DType::I64 || extent.range().max - 1 <= INT32_MAX;
+  }
   bool is_narrowed() const {
     return index_type == DType::I64 && most(index_shape) >= kLeastNarrowed &&
            extent.range().max <= INT32_MAX;
@@ -94,7 +100,7 @@ struct Scatter {
     for (int64_t a : range(place + 1, x_type.shape.rank() - axis - 1)) update_axes.push_back(a);
     const NodeId spread = build::broadcast(graph, updates, space, update_axes, where);
     const NodeId hit = build::map(graph, ElementwiseOp::eq, {at, index}, where);
-    const uint64_t nothing = info(*op.monoid).identity(x_type.dtype);
+    const uint64_t nothing = info(*op.monoid).padding(x_type.dtype);
     const NodeId term =
         build::map(graph, ElementwiseOp::select,
                    {hit, spread, build::scalar_bits(graph, x_type.dtype, nothing, where)}, where);
@@ -150,22 +156,37 @@ bool has_terms(const Shape& indices) {
 
 }  // namespace
 
-Graph unscatter(const Graph& graph, const Target& target) {
-  std::vector<bool> in_place(graph.size());
+double waiting_seconds(const Node& scatter, const Shape& indices) {
+  const auto axis = static_cast<size_t>(scatter.as<ScatterOp>()->axis);
+  const double places = most(Shape({scatter.type.shape[axis]}));
+  return most(indices) * kTermSeconds * std::max(kFrequentShare, 1 / places);
+}
+
+bool moving_pays(const Node& scatter, const Shape& indices, const Target& target) {
+  return moving_seconds(scatter, target) < waiting_seconds(scatter, indices);
+}
+
+std::vector<bool> scatters_in_place(const Graph& graph) {
+  std::vector<bool> out(graph.size());
   for (const GraphOutput& output : graph.outputs()) {
     if (!output.updates) continue;
     const NodeId value = without_reshapes(graph, output.node);
     const Node& node = graph[value];
     if (node.as<ScatterOp>() &&
         without_reshapes(graph, node.operands[0]) == graph.inputs()[*output.updates])
-      in_place[value.index] = true;
+      out[value.index] = true;
   }
+  return out;
+}
+
+Graph unscatter(const Graph& graph, const Target& target) {
+  const std::vector<bool> in_place = scatters_in_place(graph);
   return rewrite(graph, [&](const Rewriting& step) {
     const auto* scatter = step.node.as<ScatterOp>();
     if (!scatter) return step.keep();
     const Shape& indices = step.result[step.operands[1]].type.shape;
     const Scatter made{step, *scatter};
-    const bool may_pay = scatter->monoid || has_terms(indices);
+    const bool may_pay = made.holds_places() && (scatter->monoid || has_terms(indices));
     if (!may_pay || !pays(step.node, indices, in_place[step.id.index], target))
       return made.is_narrowed() ? made.narrowed() : step.keep();
     return scatter->monoid ? made.combined() : made.replaced();
