@@ -20,12 +20,14 @@
 #include "compiler/passes/fold.h"
 #include "compiler/passes/interchange_sums.h"
 #include "compiler/passes/join_groups.h"
+#include "compiler/passes/merge_sorts.h"
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/order_factors.h"
 #include "compiler/passes/pack_factors.h"
 #include "compiler/passes/regular_indices.h"
 #include "compiler/passes/share_divisors.h"
 #include "compiler/passes/simplify.h"
+#include "compiler/passes/sort_scatters.h"
 #include "compiler/passes/split_concats.h"
 #include "compiler/passes/split_dots.h"
 #include "compiler/passes/split_gaps.h"
@@ -60,7 +62,7 @@ struct Pass {
   std::string_view purpose;
   bool only_fast = false;  // changes results
   bool only_gpu = false;
-  bool not_strict = false;  // moves roundings into sums
+  bool not_strict = false;  // moves roundings into sums, or adds terms in another order
 };
 
 /// A pass that does the same for all targets.
@@ -75,12 +77,24 @@ constexpr Pass kPasses[] = {
      .run = alike<interchange_sums>,
      .purpose = "sums of a product's results become sums of a smaller product's",
      .not_strict = true},
-    {"regular_indices", alike<regular_indices>,
-     "gathers and scatters at regular places become movements of axes"},
+    {"regular_gathers", alike<regular_gathers>,
+     "gathers at regular places become movements of axes"},
+    {.name = "regular_scatters",
+     .run = regular_scatters,
+     .purpose = "scatters to regular places become sums of moved updates",
+     .not_strict = true},
     {.name = "unscatter",
      .run = unscatter,
      .purpose = "a small scatter_add becomes a sum over its updates",
-     .only_gpu = true},
+     .only_gpu = true,
+     .not_strict = true},
+    {.name = "sort_scatters",
+     .run = sort_scatters,
+     .purpose = "many terms of a scatter are sorted by their places",
+     .only_gpu = true,
+     .not_strict = true},
+    {"merge_sorts", alike<merge_sorts>,
+     "sorts become ranks within short pieces, and merges of pieces"},
     {"expand", alike<expand>, "formula rows become machine and math rows"},
     {"approximate", alike<approximate>, "fewer roundings and divisions", /*only_fast=*/true},
     {.name = "windowed_dots",

@@ -164,7 +164,10 @@ void InlinedSizes::add_roots_by_places(const std::vector<bool>& live,
     const Own& own = own_[i];
     if (!live[i] || !own.has_form) continue;
     const Places::Groups at = places.of(NodeId(i));
-    if (!own.reduces && copied_too_often(Places::total(at).places, own.length)) root[i] = true;
+    // Constants and the like are no longer than the load that would take their place.
+    const bool is_load = own.loads.empty() && own.length <= 1;
+    if (!own.reduces && !is_load && copied_too_often(Places::total(at).places, own.length))
+      root[i] = true;
     places.add_operands(own, root[i] || own.reduces ? Places::kRoot : at);
   }
 }

@@ -27,6 +27,9 @@ namespace braze {
 
 namespace {
 
+// A value is looked up at a looked-up place, and so on, at most so many times one after the other.
+// Each time is a random access that waits for the one before. What lies behind is stored.
+constexpr int kMostLookUps = 2;
 // A value that several kernels need is computed in each of them if an element takes at most this
 // many operations.
 constexpr double kCheapFlops = 4;
@@ -192,6 +195,7 @@ class Search {
     std::vector<bool> inlined(graph_.size());
     std::vector<double> lengths(graph_.size());
     std::vector<InlinedSizes::Most> sizes(graph_.size());
+    std::vector<int> look_ups(graph_.size());
     for (size_t i = 0; i < graph_.size(); ++i) {
       const NodeId node(i);
       const LoopForm* form = forms_.find(node);
@@ -226,6 +230,12 @@ class Search {
         lengths[part.index] = 0;
         sizes[part.index] = {};
       };
+      look_ups[i] = count_look_ups(look_ups, node);
+      if (look_ups[i] > kMostLookUps) {
+        cut(graph_[node].operands[0]);
+        look_ups[i] = 1;
+      }
+      if (root[i]) look_ups[i] = 0;
       sizes[i] = sizes_.most(sizes, node);
       while (sizes[i].size > kLargestBody) {
         sizes[i].size = sizes_.size(inlined, node);
@@ -237,6 +247,23 @@ class Search {
       if (root[i]) sizes[i] = {};
     }
     return root;
+  }
+
+  // How many look-ups in a row an element of an inlined value takes. `before` has those of its
+  // operands.
+  int count_look_ups(const std::vector<int>& before, NodeId id) const {
+    const Node& node = graph_[id];
+    const auto* gather = node.as<GatherOp>();
+    if (!gather) {
+      int most = 0;
+      for (const NodeId operand : node.operands) most = std::max(most, before[operand.index]);
+      return most;
+    }
+    // A row of neighbours with one place is read as any row.
+    const size_t indices = graph_[node.operands[1]].type.shape.rank();
+    const bool of_each =
+        indices > 0 && static_cast<size_t>(gather->axis) + indices == node.type.shape.rank();
+    return before[node.operands[0].index] + (of_each ? 1 : 0);
   }
 
   double elements(NodeId node) const {

@@ -24,24 +24,40 @@ double operation_cost(ElementwiseOp op) {
 
 namespace {
 
+// What it counts as to look up an element whose place was loaded for it alone: the load waits for
+// another one, and neighbours have their elements anywhere. Where a whole row has one place, its
+// elements are loaded as those of any row.
+constexpr double kLookUp = 8;
+
 // Counts the operations of an evaluation.
 class Counter {
  public:
   struct Value {
-    bool loaded = false;  // whether it needs anything but indices and constants
+    bool loaded = false;   // whether it needs anything but indices and constants
+    bool of_each = false;  // whether neighbours have different values
   };
 
-  Value load(NodeId, std::vector<Expr>, const Conditions&) { return {true}; }
-  Value reduced(NodeId, std::vector<Expr>, const Conditions&) { return {true}; }
-  Value index(const Expr&, DType) { return counted({}, 1); }
+  /// `innermost` is the symbol of the innermost axis of what is evaluated.
+  explicit Counter(std::string innermost) : innermost_(std::move(innermost)) {}
+
+  Value load(NodeId, const std::vector<Expr>& at, const Conditions&) {
+    return {true, std::ranges::any_of(at, [&](const Expr& e) { return is_of_each(e); })};
+  }
+  Value reduced(NodeId node, const std::vector<Expr>& at, const Conditions& conditions) {
+    return load(node, at, conditions);
+  }
+  Value index(const Expr& e, DType) { return counted({false, is_of_each(e)}, 1); }
   Value constant(DType, uint64_t) { return {}; }
   Value inside(const Conditions& conditions) {
     return counted({}, static_cast<double>(conditions.size()));
   }
   Value apply(ElementwiseOp op, std::span<const Value> arguments, DType) {
-    return counted({std::ranges::any_of(arguments, &Value::loaded)}, operation_cost(op));
+    return counted({std::ranges::any_of(arguments, &Value::loaded),
+                    std::ranges::any_of(arguments, &Value::of_each)},
+                   operation_cost(op));
   }
-  Expr as_index(const Value&, const Expr& extent) {
+  Expr as_index(const Value& place, const Expr& extent) {
+    if (place.loaded && place.of_each) operations.of_loaded += kLookUp;
     return Expr::symbol("loaded." + std::to_string(loaded_++),
                         {0, std::max<int64_t>(extent.range().max, 1) - 1});
   }
@@ -54,6 +70,9 @@ class Counter {
     (value.loaded ? operations.of_loaded : operations.of_indices) += more;
     return value;
   }
+  bool is_of_each(const Expr& e) const { return std::ranges::count(e.symbols(), innermost_) > 0; }
+
+  std::string innermost_;
   int loaded_ = 0;
 };
 
@@ -87,7 +106,8 @@ Recomputation recomputation(const LoopForms& forms, const std::vector<bool>& ins
   std::vector<Expr> at;
   for (size_t axis = 0; axis < form->domain.size(); ++axis)
     at.push_back(domain_symbol(axis, form->domain[axis]));
-  Counter counter;
+  const bool has_neighbours = !at.empty() && at.back().kind() == Expr::Kind::Symbol;
+  Counter counter(has_neighbours ? at.back().symbol_name() : "");
   Inliner<Counter>(forms, inside, counter).value(node, at);
   return counter.operations;
 }

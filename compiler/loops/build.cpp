@@ -197,12 +197,18 @@ struct BodySink {
     }
     return {value, 1};
   }
-  // An index that is out of range is clamped.
+  // An index that is out of range is clamped, as an i32 if it is one and the axis is no longer: a
+  // comparison of 64 bits takes a GPU two instructions.
   Expr as_index(Value value, const Expr& extent) {
-    const Value bounds[] = {index(extent - 1, DType::I64), constant(DType::I64, 0)};
+    if (const LoopStep& s = (*steps)[value];
+        s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::convert &&
+        (*steps)[s.arguments[0]].dtype == DType::I32 && extent.range().max <= INT32_MAX)
+      value = s.arguments[0];
+    const DType dtype = (*steps)[value].dtype;
+    const Value bounds[] = {index(extent - 1, dtype), constant(dtype, 0)};
     const Value most[] = {value, bounds[0]};
-    const Value least[] = {apply(ElementwiseOp::min, most, DType::I64), bounds[1]};
-    return loaded_symbol(apply(ElementwiseOp::max, least, DType::I64), extent.range().max);
+    const Value least[] = {apply(ElementwiseOp::min, most, dtype), bounds[1]};
+    return loaded_symbol(apply(ElementwiseOp::max, least, dtype), extent.range().max);
   }
   std::optional<Value> cached(NodeId node, const std::vector<Expr>& at) {
     if (contains(*stored, node)) visited.emplace_back(node, at);

@@ -48,6 +48,7 @@ inline void backward(Backward&, const ConstantOp&) {}
 inline void backward(Backward&, const IotaOp&) {}
 inline void backward(Backward&, const SizeOp&) {}
 inline void backward(Backward&, const ArgReduceOp&) {}
+inline void backward(Backward&, const ArgSortOp&) {}
 inline void backward(Backward&, const RandomBitsOp&) {}
 inline void backward(Backward&, const AxisIndexOp&) {}
 

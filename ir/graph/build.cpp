@@ -143,6 +143,13 @@ NodeId arg_reduce(Graph& graph, bool is_max, NodeId x, int64_t axis, SourceLocat
   return node(graph, ArgReduceOp{is_max, axis}, {x}, {}, where);
 }
 
+NodeId arg_sort(Graph& graph, ArgSortOp attributes, NodeId x, int64_t count, SourceLocation where) {
+  Shape shape = graph[x].type.shape;
+  if (attributes.axis >= 0 && attributes.axis < static_cast<int64_t>(shape.rank()))
+    shape[static_cast<size_t>(attributes.axis)] = Expr(count);
+  return node(graph, attributes, {x}, {DType::I64, std::move(shape)}, where);
+}
+
 NodeId scan(Graph& graph, ScanOp attributes, NodeId x, SourceLocation where) {
   return scan(graph, std::move(attributes), std::vector{x}, where);
 }

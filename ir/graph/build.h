@@ -60,6 +60,9 @@ NodeId scatter_add(Graph& graph, NodeId x, NodeId indices, NodeId updates, int64
 NodeId reduce(Graph& graph, Monoid monoid, NodeId x, std::vector<int64_t> axes,
               SourceLocation where = {});
 NodeId arg_reduce(Graph& graph, bool is_max, NodeId x, int64_t axis, SourceLocation where = {});
+/// The first `count` indices of the sorted elements.
+NodeId arg_sort(Graph& graph, ArgSortOp attributes, NodeId x, int64_t count,
+                SourceLocation where = {});
 NodeId scan(Graph& graph, ScanOp attributes, NodeId x, SourceLocation where = {});
 NodeId scan(Graph& graph, ScanOp attributes, std::vector<NodeId> operands,
             SourceLocation where = {});

@@ -61,6 +61,7 @@ struct HashAttributes {
   }
   void operator()(const ReduceOp& op) const { h << uint64_t(op.monoid) << op.axes; }
   void operator()(const ArgReduceOp& op) const { h << uint64_t(op.is_max) << op.axis; }
+  void operator()(const ArgSortOp& op) const { h << op.axis << uint64_t(op.descending); }
   void operator()(const ScanOp& op) const {
     h << op.combiner.hash() << op.axis << uint64_t(op.reverse) << uint64_t(op.exclusive) << op.part;
   }
@@ -150,6 +151,7 @@ std::string_view op_name(const Op& op) {
     std::string_view operator()(const ArgReduceOp& arg) const {
       return arg.is_max ? "argmax" : "argmin";
     }
+    std::string_view operator()(const ArgSortOp&) const { return "argsort"; }
     std::string_view operator()(const ScanOp&) const { return "scan"; }
     std::string_view operator()(const DotOp&) const { return "dot"; }
     std::string_view operator()(const RandomBitsOp&) const { return "random_bits"; }

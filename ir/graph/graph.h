@@ -142,6 +142,15 @@ struct ArgReduceOp {
   int64_t axis;
   friend bool operator==(const ArgReduceOp&, const ArgReduceOp&) = default;
 };
+/// The i64 indices of the elements along `axis` in their order: the least first, or with
+/// `descending` the greatest. Equal elements keep their order, -0 equals +0, and a NaN counts as
+/// the greatest. The result's extent along `axis`, which is in the type, is the number of indices
+/// that are wanted.
+struct ArgSortOp {
+  int64_t axis = 0;
+  bool descending = false;
+  friend bool operator==(const ArgSortOp&, const ArgSortOp&) = default;
+};
 /// Each result element combines the elements along `axis` up to its own, in the order of the scan.
 /// With `exclusive`, its own is left out, and the first result is the identity. With `reverse`, the
 /// order is from the last element to the first. An element is a tuple with a part of each operand;
@@ -201,8 +210,8 @@ struct ConstrainOp {
 
 using Op = std::variant<InputOp, ConstantOp, MapOp, BroadcastOp, ReshapeOp, TransposeOp, SliceOp,
                         PadOp, WindowsOp, ConcatOp, ReverseOp, IotaOp, SizeOp, GatherOp, ScatterOp,
-                        ReduceOp, ArgReduceOp, ScanOp, DotOp, RandomBitsOp, BarrierOp, CollectiveOp,
-                        AxisIndexOp, ConstrainOp, CustomCallOp>;
+                        ReduceOp, ArgReduceOp, ArgSortOp, ScanOp, DotOp, RandomBitsOp, BarrierOp,
+                        CollectiveOp, AxisIndexOp, ConstrainOp, CustomCallOp>;
 
 struct Node {
   Op op;

@@ -384,6 +384,35 @@ struct Inference {
     return {DType::I64, Shape(std::move(dims))};
   }
 
+  TensorType operator()(const ArgSortOp& sort) const {
+    require_operands(1);
+    require_dtype(0, kOrdered);
+    require_axis(sort.axis, shape(0).rank());
+    const auto axis = static_cast<size_t>(sort.axis);
+    const Expr& extent = shape(0)[axis];
+    require(
+        extent.as_constant().has_value(), codes::kShapeMismatch,
+        [&] {
+          return format(
+              "axis {} has the extent {}, but the extent of an axis that is sorted must be "
+              "a number",
+              axis, extent.to_string());
+        },
+        [] { return "give the axis its extent, and fill the rest with the greatest value"; });
+    require(wanted.shape.rank() == shape(0).rank(), codes::kShapeMismatch, [&] {
+      return format("the result {} does not have the rank of the operand",
+                    wanted.shape.to_string());
+    });
+    const Expr& count = wanted.shape[axis];
+    require(count.as_constant() && proves_at_most(count, extent), codes::kShapeMismatch, [&] {
+      return format("{} indices are wanted of the {} elements along axis {}", count.to_string(),
+                    extent.to_string(), axis);
+    });
+    Shape result = shape(0);
+    result[axis] = count;
+    return {DType::I64, std::move(result)};
+  }
+
   TensorType operator()(const ScanOp& scan) const {
     const Combiner& combiner = scan.combiner;
     require_operands(combiner.parts());

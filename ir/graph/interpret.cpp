@@ -299,6 +299,12 @@ int64_t find_extreme(bool is_max, int64_t count, Get&& get) {
   return best;
 }
 
+/// Whether x comes before y. A NaN comes after all numbers.
+template <class T>
+bool less(T x, T y) {
+  return y != y ? x == x : x < y;
+}
+
 struct Evaluator {
   const Node& node;
   Operands operands;
@@ -376,6 +382,30 @@ struct Evaluator {
                         : is_unsigned_integer(x.dtype())
                             ? extreme([&](int64_t k) { return static_cast<uint64_t>(integer(k)); })
                             : extreme(integer));
+    }
+  }
+
+  void operator()(const ArgSortOp& op) {
+    const HostTensor& x = *operands[0];
+    const AxisLoop from(x.shape(), op.axis), to(result.shape(), op.axis);
+    std::vector<int64_t> order(static_cast<size_t>(from.extent));
+    for (int64_t line = 0; line < from.outer * from.inner; ++line) {
+      std::iota(order.begin(), order.end(), int64_t{0});
+      const auto sort = [&](auto&& get) {
+        std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+          const auto one = get(from.element(line, a)), other = get(from.element(line, b));
+          return op.descending ? less(other, one) : less(one, other);
+        });
+      };
+      const auto integer = [&](int64_t i) { return x.get_int(i); };
+      if (is_floating(x.dtype()))
+        sort([&](int64_t i) { return x.get_double(i); });
+      else if (is_unsigned_integer(x.dtype()))
+        sort([&](int64_t i) { return static_cast<uint64_t>(integer(i)); });
+      else
+        sort(integer);
+      for (int64_t k = 0; k < to.extent; ++k)
+        result.set_int(to.element(line, k), order[static_cast<size_t>(k)]);
     }
   }
 

@@ -144,6 +144,8 @@ class Builder {
   bool describe(const CollectiveOp&) { return false; }
   bool describe(const AxisIndexOp&) { return false; }
   bool describe(const CustomCallOp&) { return false; }
+  // It becomes other ops (compiler/passes/merge_sorts.h).
+  bool describe(const ArgSortOp&) { return false; }
   bool describe(const ConstantOp& op) {
     if (op.value->numel() != 1) return false;
     constant(op.value->dtype(), op.value->get_bits(0));

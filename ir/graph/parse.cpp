@@ -26,6 +26,7 @@ struct Attribute {
 const std::pair<std::string_view, Op> kOps[] = {
     {"argmax", ArgReduceOp{true, 0}},
     {"argmin", ArgReduceOp{false, 0}},
+    {"argsort", ArgSortOp{}},
     {"broadcast", BroadcastOp{}},
     {"reshape", ReshapeOp{}},
     {"transpose", TransposeOp{}},
@@ -304,6 +305,9 @@ class GraphParser {
       void operator()(ScatterOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
       void operator()(ReduceOp& op) { p.attributes({{"axes", p.integers(op.axes)}}); }
       void operator()(ArgReduceOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
+      void operator()(ArgSortOp& op) {
+        p.attributes({{"axis", p.integer(op.axis)}, {"descending", p.flag(op.descending), true}});
+      }
       void operator()(ScanOp& op) {
         p.attributes({{"axis", p.integer(op.axis)},
                       {"reverse", p.flag(op.reverse), true},
@@ -491,10 +495,11 @@ Expr parse_symbol(Scanner& scanner) {
     const char* end = digits.data() + digits.size();
     if (std::from_chars(digits.data(), end, divisor).ptr != end) divisor = 0;
   }
+  if (divisor < 1)
+    scanner.fail_here("the divisor of the symbol before this is no number from 1 on");
   const auto beyond_multiple = [&] { return max % divisor + (max % divisor < 0 ? divisor : 0); };
-  if (min > max || divisor < 1 ||
-      static_cast<uint64_t>(max) - static_cast<uint64_t>(min) <
-          static_cast<uint64_t>(beyond_multiple()))
+  if (min > max || static_cast<uint64_t>(max) - static_cast<uint64_t>(min) <
+                       static_cast<uint64_t>(beyond_multiple()))
     scanner.fail_here("the range of the symbol before this has no values");
   return Expr::symbol(name, {min, max}, divisor);
 }

@@ -382,6 +382,33 @@ class ReferenceEvaluator {
     }
   }
 
+  void operator()(const ArgSortOp& op) {
+    const Value& x = *operands_[0];
+    const AxisLoop from(x.shape, op.axis), to(result_.shape, op.axis);
+    guess();
+    for (int64_t line = 0; line < to.outer * to.inner; ++line) {
+      std::vector<int64_t> uncertain;  // elements of the line
+      for (int64_t k = 0; k < from.extent; ++k)
+        if (!x.elements[from.element(line, k)].known) uncertain.push_back(k);
+      // An index is known if no other element can change sides with its own.
+      const auto is_known = [&](int64_t chosen) {
+        const auto is_sure_beside = [&](int64_t other) {
+          return other == chosen ||
+                 is_sure(x, from.element(line, other), from.element(line, chosen));
+        };
+        if (x.elements[from.element(line, chosen)].known)
+          return std::ranges::all_of(uncertain, is_sure_beside);
+        for (int64_t other = 0; other < from.extent; ++other)
+          if (!is_sure_beside(other)) return false;
+        return true;
+      };
+      for (int64_t k = 0; k < to.extent; ++k) {
+        Uncertain& index = result_.elements[to.element(line, k)];
+        if (!is_known(static_cast<int64_t>(index.bits))) forget(index, DType::I64);
+      }
+    }
+  }
+
   void operator()(const ScanOp& op) {
     if (op.combiner.body()) return scan_tuples(op);
     const Value& x = *operands_[0];
@@ -631,6 +658,15 @@ class ReferenceEvaluator {
     if (std::isnan(b.value)) return true;
     if (before) return is_max ? c.high < b.low : c.low > b.high;
     return is_max ? c.high <= b.low : c.low >= b.high;
+  }
+
+  /// Whether all implementations agree which of two elements comes first when they are sorted.
+  static bool is_sure(const Value& x, int64_t one, int64_t other) {
+    const Uncertain &a = x.elements[one], &b = x.elements[other];
+    if (a.known && b.known) return true;
+    if (!is_floating(x.dtype) || a.is_anything() || b.is_anything()) return false;
+    if (std::isnan(a.value) || std::isnan(b.value)) return true;
+    return a.high < b.low || b.high < a.low;
   }
 
   /// The most likely indices. Indices that are not known are clamped to the axis.

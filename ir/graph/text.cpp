@@ -59,6 +59,9 @@ struct AttributeText {
   std::string operator()(const ScatterOp& op) const { return format("axis: {}", op.axis); }
   std::string operator()(const ReduceOp& op) const { return "axes: " + list_text(op.axes); }
   std::string operator()(const ArgReduceOp& op) const { return format("axis: {}", op.axis); }
+  std::string operator()(const ArgSortOp& op) const {
+    return format("axis: {}{}", op.axis, op.descending ? ", descending: true" : "");
+  }
   std::string operator()(const ScanOp& op) const {
     return format("axis: {}{}{}{}", op.axis, op.reverse ? ", reverse: true" : "",
                   op.exclusive ? ", exclusive: true" : "",

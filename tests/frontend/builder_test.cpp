@@ -148,6 +148,10 @@ TEST_F(BuilderTest, EveryKindOfCallNamesTheLine) {
   expect_here([](Tensor t) { return var(cast(t, i64)); });
   expect_here([](Tensor t) { return logsumexp(cast(t, i64)); });
   expect_here([](Tensor t) { return argmax(t, 2); });
+  expect_here([](Tensor t) { return argsort(t, 2); });
+  expect_here([](Tensor t) { return sort(t, -3); });
+  expect_here([](Tensor t) { return top_k(t, 1 << 20).values; });
+  expect_here([](Tensor t) { return top_k(t, -1).indices; });
   expect_here([](Tensor t) { return cumsum(t, 2); });
   expect_here([](Tensor t) { return cumprod(t > 0); });
   expect_here([](Tensor t) { return dot(t, t); });
@@ -422,6 +426,19 @@ TEST_F(BuilderTest, Reductions) {
   EXPECT_EQ(run([](Tensor t) { return sum(t, {0, 1}, true); }).shape(), (Longs{1, 1}));
   expect_near(run([](Tensor t) { return all(t > 0, 1); }), {1, 1}, 0);
   expect_near(run([](Tensor t) { return any(t > 4, 1); }), {0, 1}, 0);
+}
+
+TEST_F(BuilderTest, Sorts) {
+  const Array x = Array::from(Doubles{3, 1, 2, 5, 5, 4}, {2, 3});
+  const auto run = [&](auto function) { return jit(function)(x); };
+  expect_near(run([](Tensor t) { return argsort(t); }), {1, 2, 0, 2, 0, 1}, 0);
+  expect_near(run([](Tensor t) { return argsort(t, 1, true); }), {0, 2, 1, 0, 1, 2}, 0);
+  expect_near(run([](Tensor t) { return sort(t); }), {1, 2, 3, 4, 5, 5}, 0);
+  expect_near(run([](Tensor t) { return sort(t, 0, true); }), {5, 5, 4, 3, 1, 2}, 0);
+  expect_near(run([](Tensor t) { return top_k(t, 2).values; }), {3, 2, 5, 5}, 0);
+  expect_near(run([](Tensor t) { return top_k(t, 2).indices; }), {0, 2, 0, 1}, 0);
+  expect_near(run([](Tensor t) { return top_k(t, 1, 0, false).values; }), {3, 1, 2}, 0);
+  EXPECT_EQ(run([](Tensor t) { return top_k(t, 0).values; }).shape(), (Longs{2, 0}));
 }
 
 TEST_F(BuilderTest, LogSumExp) {

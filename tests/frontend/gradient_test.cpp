@@ -626,11 +626,17 @@ TEST_F(Gradients, EqualArgumentsAreToldApart) {
 TEST_F(Gradients, NoPathGivesZeros) {
   const auto f = jit(grad<0, 1>([](Tensor x, Tensor y) {
     return sum(floor(x)) + sum(cast(x > y, f64)) + sum(stop_gradient(x * 2)) +
-           sum(cast(argmax(x), f64));
+           sum(cast(argmax(x), f64)) + sum(cast(argsort(x), f64));
   }));
   const auto [x, y] = f(Array::from(Doubles{1.5, 2.5}, {2}), Array::from(Doubles{1, 3}, {2}));
   expect_near(x, {0, 0}, 0);
   expect_near(y, {0, 0}, 0);
+}
+
+TEST_F(Gradients, SortedElementsComeFromTheirPlaces) {
+  const auto f =
+      jit(grad([](Tensor x) { return sum(sort(x) * arange(f64, 4)) + sum(top_k(x, 2).values); }));
+  expect_near(f(Array::from(Doubles{4, 1, 3, 2}, {4})), {4, 0, 3, 1}, 0);
 }
 
 TEST_F(Gradients, StopGradientLeavesNoTrace) {

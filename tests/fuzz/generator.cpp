@@ -26,6 +26,7 @@ class Generator {
       : random_(seed),
         options_(options),
         gathers_windows_(Random(~seed).one_in(4)),
+        sorts_(Random(seed ^ 0x736f7274).one_in(5)),
         may_be_empty_(Random(seed ^ 0x656d707479).one_in(3)),
         has_siblings_(options.siblings && Random(seed ^ 0x7369626c696e6773).one_in(12)) {
     if (options.symbolic && random_.one_in(4)) {
@@ -229,7 +230,8 @@ class Generator {
         return options_.rows_and_columns && random_.one_in(2) ? add_rows_and_columns()
                                                               : add_reduce();
       case 12:
-        return options_.reductions ? add_arg_reduce() : add_map();
+        if (!options_.reductions) return add_map();
+        return sorts_ ? add_arg_sort() : add_arg_reduce();
       case 13:
       case 14:
         return options_.reductions ? add_dot() : add_map();
@@ -681,6 +683,15 @@ class Generator {
       keep(build::arg_reduce(graph_, random_.one_in(2), x, axis));
   }
 
+  void add_arg_sort() {
+    const NodeId x = any(kOrdered, 1);
+    const int64_t axis = random_.below(rank(x));
+    const auto extent = shape(x)[static_cast<size_t>(axis)].as_constant();
+    if (!extent) return;
+    const int64_t count = random_.one_in(2) ? *extent : random_.within(0, *extent);
+    keep(build::arg_sort(graph_, {axis, random_.one_in(2)}, x, count));
+  }
+
   void add_dot() {
     const NodeId x = any(kNumeric, 1);
     DotOp op;
@@ -846,7 +857,8 @@ class Generator {
   Random random_;
   GraphOptions options_;
   // Drawn apart from all else, so that the graphs of other seeds do not depend on it.
-  const bool gathers_windows_, may_be_empty_, has_siblings_;  // may_be_empty_: the symbolic size
+  const bool gathers_windows_, sorts_, may_be_empty_,
+      has_siblings_;  // may_be_empty_: the symbolic size
   // Functions of the builder add nodes, too.
   std::shared_ptr<detail::Builder> builder_ = std::make_shared<detail::Builder>("fuzz");
   Graph& graph_ = builder_->graph;

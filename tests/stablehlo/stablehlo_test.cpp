@@ -329,5 +329,68 @@ TEST(Stablehlo, ScattersLeaveOutWhatHasNoPlace) {
       (std::vector<float>{1, 2, 3}));
 }
 
+// Keys are found in the function of a sort, whichever side of a comparison they stand on.
+class Sorts : public ::testing::Test {
+ protected:
+  // The function of a sort of %a and %b. The first two of its arguments are elements of %a.
+  static std::string sort_by(const std::string& function) {
+    return "%0:2 = \"stablehlo.sort\"(%a, %b) <{dimension = 0 : i64, is_stable = true}> ({\n"
+           "^bb0(%x: tensor<f32>, %y: tensor<f32>, %u: tensor<f32>, %v: tensor<f32>):\n" +
+           function +
+           "stablehlo.return %r : tensor<i1>\n"
+           "}) : (tensor<6xf32>, tensor<6xf32>) -> (tensor<6xf32>, tensor<6xf32>)\n"
+           "return %0#1 : tensor<6xf32>";
+  }
+  static std::string compare(const std::string& result, const std::string& how,
+                             const std::string& left, const std::string& right) {
+    return fmt::format(
+        "%{} = stablehlo.compare {}, %{}, %{}, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>\n",
+        result, how, left, right);
+  }
+  static std::string both(const std::string& result, const std::string& op, const std::string& left,
+                          const std::string& right) {
+    return fmt::format("%{} = stablehlo.{} %{}, %{} : tensor<i1>\n", result, op, left, right);
+  }
+  static std::vector<float> sorted(const std::string& function) {
+    return run(parse(sort_by(function), kSignature), {{2, 1, 2, 1, 3, 2}, {7, 9, 5, 8, 4, 6}});
+  }
+  static constexpr const char* kSignature =
+      "%a: tensor<6xf32>, %b: tensor<6xf32>) -> tensor<6xf32>";
+};
+
+TEST_F(Sorts, ByOneKey) {
+  EXPECT_EQ(sorted(compare("r", "LT", "x", "y")), (std::vector<float>{9, 8, 7, 5, 6, 4}));
+  EXPECT_EQ(sorted(compare("r", "GT", "x", "y")), (std::vector<float>{4, 7, 5, 6, 9, 8}));
+  EXPECT_EQ(sorted(compare("r", "GT", "y", "x")), (std::vector<float>{9, 8, 7, 5, 6, 4}));
+  EXPECT_EQ(sorted(compare("r", "LT", "u", "v")), (std::vector<float>{4, 5, 6, 7, 8, 9}));
+}
+
+TEST_F(Sorts, BySeveralKeys) {
+  const std::string keys =
+      compare("f", "LT", "x", "y") + compare("e", "EQ", "x", "y") + compare("s", "LT", "u", "v");
+  EXPECT_EQ(sorted(keys + both("t", "and", "e", "s") + both("r", "or", "f", "t")),
+            (std::vector<float>{8, 9, 5, 6, 7, 4}));
+  EXPECT_EQ(sorted(keys + both("t", "and", "s", "e") + both("r", "or", "t", "f")),
+            (std::vector<float>{8, 9, 5, 6, 7, 4}));
+}
+
+TEST_F(Sorts, ByAnotherFunctionAreRefused) {
+  const auto refused = [](const std::string& function) {
+    return error_of(sort_by(function), kSignature).find("a sort by a function") !=
+           std::string::npos;
+  };
+  // Elements of different tensors, the equality of others, a key of both sides, one side alone.
+  EXPECT_TRUE(refused(compare("r", "LT", "x", "v")));
+  EXPECT_TRUE(refused(compare("f", "LT", "x", "y") + compare("e", "EQ", "u", "v") +
+                      compare("s", "LT", "u", "v") + both("t", "and", "e", "s") +
+                      both("r", "or", "f", "t")));
+  EXPECT_TRUE(
+      refused("%p = stablehlo.multiply %x, %y : tensor<f32>\n"
+              "%q = stablehlo.subtract %x, %y : tensor<f32>\n" +
+              compare("r", "LT", "p", "q")));
+  EXPECT_TRUE(refused(compare("r", "LT", "x", "x")));
+  EXPECT_TRUE(refused(compare("r", "LE", "x", "y")));
+}
+
 }  // namespace
 }  // namespace braze

@@ -18,6 +18,7 @@
 #include "compiler/passes/fold.h"
 #include "compiler/passes/interchange_sums.h"
 #include "compiler/passes/join_groups.h"
+#include "compiler/passes/merge_sorts.h"
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/order_factors.h"
 #include "compiler/passes/pack_factors.h"
@@ -54,6 +55,14 @@ std::string print_graph(std::string_view text, std::string_view file_name) {
   const Graph graph = parse_graph(text, file_name);
   fail_if_any(verify(graph), "verify");
   return to_text(graph);
+}
+
+Graph regular_scatters_for_hopper(const Graph& graph) {
+  return regular_scatters(graph, find_target("sm_90a").value());
+}
+
+Graph regular_scatters_for_cpu(const Graph& graph) {
+  return regular_scatters(graph, find_target("x86-64-v4").value());
 }
 
 Graph unscatter_for_hopper(const Graph& graph) {
@@ -445,12 +454,15 @@ constexpr Function kFunctions[] = {
     {"join_groups", run_pass<join_for_hopper>},
     {"loops", first_loops},
     {"lower", lowered},
+    {"merge_sorts", run_pass<merge_sorts>},
     {"narrow_dots", run_pass<narrow_dots>},
     {"order_factors", ordered},
     {"pack_factors", run_pass<pack_factors>},
     {"plan", planned},
     {"prepare", prepared},
-    {"regular_indices", run_pass<regular_indices>},
+    {"regular_gathers", run_pass<regular_gathers>},
+    {"regular_scatters", run_pass<regular_scatters_for_hopper>},
+    {"regular_scatters_cpu", run_pass<regular_scatters_for_cpu>},
     {"share_divisors", run_pass<share_standard>},
     {"simplify", run_pass<simplify>},
     {"split_concats", run_pass<split_concats>},

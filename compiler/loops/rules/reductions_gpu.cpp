@@ -749,7 +749,10 @@ bool tile_few_terms(Scheduled& out, const ReductionNest& nest, const WalkFacts& 
   std::optional<size_t> beside;
   for (const size_t line : nest.lines)
     if (line != column && planned_extent(out.tree, line) > kLinesOfThread) beside = line;
-  const int64_t vector = vector_along(facts.touched, axis);
+  // If no term lies along the columns, the results do.
+  const bool has_terms = std::ranges::any_of(
+      facts.touched, [&](const TreeAccess& access) { return access.offset.uses(axis.name); });
+  const int64_t vector = vector_along(has_terms ? facts.touched : accesses(out.tree), axis);
   // Narrow tiles read short pieces of memory; wide tiles may reach far beyond the end.
   int64_t across = ceil_power_of_two(ceil_divide(extent, vector));
   const auto cost = [&](int64_t threads) {
@@ -782,6 +785,27 @@ bool tile_few_terms(Scheduled& out, const ReductionNest& nest, const WalkFacts& 
   return true;
 }
 
+// The innermost line, if all its neighbours read the same terms, and what is their own lies side by
+// side in memory, and there are enough lines for all threads: comparisons of all pairs in many
+// short rows. Then every thread makes whole sums. A term is loaded for a warp at once, and no sums
+// are folded.
+std::optional<size_t> line_of_shared_terms(const LoopTree& tree, const ReductionNest& nest,
+                                           const WalkFacts& facts, const Target& target) {
+  if (!facts.one_pass || nest.lines.empty() ||
+      facts.lines < 2 * target.cores * kMultiprocessorThreads)
+    return std::nullopt;
+  const size_t line = nest.lines.back();
+  if (planned_extent(tree, line) < kWarpThreads) return std::nullopt;
+  bool loads = false;
+  for (const TreeAccess& access : facts.touched) {
+    const bool terms = access.offset.uses(tree.axes[facts.along].name);
+    loads |= terms;
+    if (!access.offset.uses(tree.axes[line].name)) continue;
+    if (terms || access.stride(tree.axes[line]) != 1) return std::nullopt;
+  }
+  return loads ? std::optional(line) : std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& target) {
@@ -791,7 +815,9 @@ std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& tar
   const WalkFacts facts = facts_of(out.tree, *nest);
   std::vector<size_t> axes = nest->lines;
   axes.push_back(facts.along);
-  const size_t lane = best_lane_axis(out.tree, facts.touched, axes, kWarpThreads, true);
+  size_t lane = best_lane_axis(out.tree, facts.touched, axes, kWarpThreads, true);
+  if (lane == facts.along)
+    lane = line_of_shared_terms(out.tree, *nest, facts, target).value_or(lane);
   if (lane == facts.along)
     tile_rows(out, *nest, facts, target);
   else if (!tile_few_terms(out, *nest, facts, lane, target) &&

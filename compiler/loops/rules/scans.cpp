@@ -129,11 +129,17 @@ ScanTile lines_of_gpu(const LoopTree& tree, const Nest& nest, int64_t vector,
 ScanTile strip_of_gpu(const LoopTree& tree, const Nest& nest, size_t across, int64_t vector,
                       int64_t bytes, const Target& target) {
   const int64_t length = planned_extent(tree, nest.along), lines = count_lines(tree, nest);
-  int64_t lanes =
+  const int64_t widest =
       std::min(kWarpThreads, power_of_two((planned_extent(tree, across) + vector - 1) / vector));
+  int64_t lanes = widest;
   while (lanes > 1 && lines / (lanes * vector) < 2 * target.cores &&
          lanes * vector * bytes > kLeastSegment)
     lanes /= 2;
+  // So few lines are cut into chunks anyway, which are as many blocks as one likes. The totals of
+  // chunks are scanned line by line, so one block does not take all lines.
+  if (lines / (lanes * vector) < target.cores &&
+      length >= 2 * kTilesOfChunk * kMostWarps * kElements)
+    for (lanes = widest; lanes > 1 && lanes * vector >= planned_extent(tree, across);) lanes /= 2;
   int64_t rows = std::clamp<int64_t>(kElements / vector / most_parts(tree), 1, 8),
           beside = kWarpThreads / lanes;
   int64_t warps = kMostWarps;
@@ -162,7 +168,8 @@ ScanTile tile_of_gpu(const LoopTree& tree, const Nest& nest, const Target& targe
   const int64_t vector = last ? vector_along(touched, tree.axes[lane]) : 1;
   int64_t bytes = 1;
   for (const TreeAccess& access : touched)
-    bytes = std::max(bytes, static_cast<int64_t>(access.bytes));
+    if (access.stride(tree.axes[lane]) == 1)
+      bytes = std::max(bytes, static_cast<int64_t>(access.bytes));
   return lane == nest.along ? lines_of_gpu(tree, nest, vector, target)
                             : strip_of_gpu(tree, nest, lane, vector, bytes, target);
 }

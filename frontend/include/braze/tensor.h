@@ -557,6 +557,25 @@ Tensor argmax(const Tensor& x, int64_t axis = -1, bool keepdims = false,
 Tensor argmin(const Tensor& x, int64_t axis = -1, bool keepdims = false,
               Where where = Where::current());
 
+/// The i64 indices of the elements along `axis`, whose extent must be a number, in increasing order
+/// of the elements, or decreasing with `descending`. Equal elements keep their order, so that the
+/// order is the same on every device; -0 equals +0, and a NaN counts as the greatest.
+Tensor argsort(const Tensor& x, int64_t axis = -1, bool descending = false,
+               Where where = Where::current());
+/// The elements along `axis` in the order of argsort. The gradient of each goes where it comes
+/// from.
+Tensor sort(const Tensor& x, int64_t axis = -1, bool descending = false,
+            Where where = Where::current());
+/// Elements, and their indices along an axis.
+struct Chosen {
+  Tensor values;   ///< the elements
+  Tensor indices;  ///< their i64 indices
+};
+/// The `count` greatest elements along `axis`, the greatest first, or the least with `largest`
+/// false; and their i64 indices. They are the first elements of sort, so 0 <= count <= the extent.
+Chosen top_k(const Tensor& x, int64_t count, int64_t axis = -1, bool largest = true,
+             Where where = Where::current());
+
 /// The direction of a running value, and whether it includes its own element.
 struct Running {
   bool reverse = false;    ///< goes from the last element to the first

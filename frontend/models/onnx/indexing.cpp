@@ -14,9 +14,6 @@ namespace {
 
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
 
-// A sort compares all pairs, so the extent is limited.
-constexpr int64_t kMostSorted = int64_t{1} << 12;
-
 // The most elements of a resampled axis. It is limited because the sources of each are listed.
 constexpr int64_t kMostResampled = int64_t{1} << 16;
 // The most elements of the source for one of the result, because each of them is a node.
@@ -215,42 +212,18 @@ Tensor compressed(OnnxNode& n) {
   return take(x, detail::wrap(builder, build::constant(builder->graph, std::move(places))), axis);
 }
 
-// The place of an element in the order is the number of elements that come before it. All pairs are
-// compared to find it.
-Tensors top_k(OnnxNode& n) {
+Tensors greatest(OnnxNode& n) {
   const Tensor& x = n[0];
   const int64_t k = n.opset() < 10 ? n.integer("k") : n.number(1, "k");
   const int64_t axis = n.axis(n.integer("axis", -1), x.rank());
-  const bool largest = n.integer("largest", 1) != 0;
   n.ignore("sorted");  // the result is always sorted
   const Dim extent = x.dim(axis);
-  if (!extent.is_constant() || extent.value() > kMostSorted)
-    n.refuse(
-        fmt::format("the {} greatest of an axis of {}: there is no sort yet, and comparing all "
-                    "pairs is done up to 4096",
-                    k, extent.to_string()));
+  if (!extent.is_constant())
+    n.refuse(fmt::format("the {} greatest of an axis whose extent, {}, is no number", k,
+                         extent.to_string()));
   if (k < 0 || k > extent.value()) n.refuse(fmt::format("k is {}, of {}", k, extent.value()));
-  // The pairs are [..., other, i, ...]. A pair is true if `other` comes before i. Equal elements
-  // keep their order, and NaN counts as the greatest.
-  const Tensor other = expand_dims(x, axis + 1), self = expand_dims(x, axis);
-  Dims pairs = x.shape();
-  pairs.insert(pairs.begin() + axis, extent);
-  const Tensor first = arange(i64, pairs, axis), second = arange(i64, pairs, axis + 1);
-  Tensor is_before = largest ? other > self : other < self;
-  Tensor is_equal = other == self;
-  if (is_floating(x.dtype())) {
-    const Tensor a = is_nan(widened(other)), b = is_nan(widened(self));
-    is_before = is_before | (largest ? a & !b : b & !a);
-    is_equal = is_equal | (a & b);
-  }
-  const Tensor rank = sum(cast(is_before | (is_equal & (first < second)), i64), Axes(axis));
-  // The places of the elements with the ranks 0 to k - 1.
-  Dims chosen = x.shape();
-  chosen.insert(chosen.begin() + axis, Dim(k));
-  const Tensor is_rank = expand_dims(rank, axis) == arange(i64, chosen, axis);
-  const Tensor places =
-      sum(where(is_rank, arange(i64, chosen, axis + 1), full(i64, chosen, 0)), Axes(axis + 1));
-  return {take_along_axis(x, places, axis), places};
+  const Chosen chosen = top_k(x, k, axis, n.integer("largest", 1) != 0);
+  return {chosen.values, chosen.indices};
 }
 
 Tensor reversed_sequence(OnnxNode& n) {
@@ -673,7 +646,7 @@ const Rows& indexing_rows() {
       {"ScatterElements", scatter_elements, 11},
       {"ScatterND", scatter_nd, 11},
       {"TensorScatter", tensor_scatter, 24},
-      {"TopK", top_k},
+      {"TopK", greatest},
       {"Upsample", upsampled, 7, 9},
   };
   return kRows;

@@ -1,6 +1,7 @@
 // indexing.cpp — operations that read or write at places that other tensors contain, and sorting.
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "frontend/models/stablehlo/node.h"
 #include "ir/support/text.h"
@@ -10,9 +11,6 @@ namespace braze::stablehlo {
 namespace {
 
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
-
-// A sort compares all pairs, so the extent is limited.
-constexpr int64_t kMostSorted = 4096;
 
 bool has(const std::vector<int64_t>& list, int64_t axis) {
   return std::ranges::find(list, axis) != list.end();
@@ -139,19 +137,130 @@ Tensor scattered(Node& n) {
 
 // ---- Sorting ------------------------------------------------------------------------------------
 
-// Every pair [.., other, self, ..] has been compared. An element's number is the number of elements
-// that come before it. The result has the places of the elements with the numbers 0, 1, ..
-Tensor places_by_number(const Tensor& is_before, const Tensor& is_behind, int64_t axis,
-                        int64_t count) {
-  const Dims pairs = is_before.shape();
-  const Tensor other = arange(i64, pairs, axis), self = arange(i64, pairs, axis + 1);
-  // Equal elements keep their order.
-  const Tensor first = is_before | ((!is_behind) & (other < self));
-  const Tensor number = sum(cast(first, i64), Axes(axis));
-  Dims chosen = number.shape();
-  chosen.insert(chosen.begin() + axis, Dim(count));
-  const Tensor is_number = expand_dims(number, axis) == arange(i64, chosen, axis);
-  return sum(where(is_number, arange(i64, chosen, axis + 1), full(i64, chosen, 0)), Axes(axis + 1));
+// What elements are sorted by.
+struct SortKey {
+  NodeId key;
+  bool descending = false;
+};
+
+// Finds the keys of a comparison that was applied to `one` and `other`, and to them the other way
+// round. Keys must be made of one side alone.
+class SortKeys {
+ public:
+  SortKeys(const Graph& graph, std::set<uint32_t> ones, std::set<uint32_t> others)
+      : graph_(graph), ones_(std::move(ones)), others_(std::move(others)) {}
+
+  // The keys, the first of which decides first; none if the comparison is of another form.
+  std::vector<SortKey> find(NodeId forward, NodeId backward) {
+    keys_.clear();
+    if (!add(forward, backward)) keys_.clear();
+    return keys_;
+  }
+
+ private:
+  // x < y, or x < y | (x == y & the rest).
+  bool add(NodeId forward, NodeId backward) {
+    if (const auto key = key_of(forward, backward)) {
+      keys_.push_back(*key);
+      return true;
+    }
+    if (!is(forward, ElementwiseOp::logical_or) || !is(backward, ElementwiseOp::logical_or))
+      return false;
+    for (const size_t first : {0, 1}) {
+      const NodeId rest = operand(forward, 1 - first), rest_back = operand(backward, 1 - first);
+      const auto key = key_of(operand(forward, first), operand(backward, first));
+      if (!key || !is(rest, ElementwiseOp::logical_and) ||
+          !is(rest_back, ElementwiseOp::logical_and))
+        continue;
+      for (const size_t equal : {0, 1}) {
+        const NodeId equality = operand(rest, equal);
+        if (!is(equality, ElementwiseOp::eq) ||
+            (operand(equality, 0) != key->key && operand(equality, 1) != key->key) ||
+            !compares_sides(equality, operand(rest_back, equal)))
+          continue;
+        keys_.push_back(*key);
+        return add(operand(rest, 1 - equal), operand(rest_back, 1 - equal));
+      }
+    }
+    return false;
+  }
+
+  std::optional<SortKey> key_of(NodeId forward, NodeId backward) {
+    const bool less = is(forward, ElementwiseOp::lt);
+    if ((!less && !is(forward, ElementwiseOp::gt)) || !compares_sides(forward, backward))
+      return std::nullopt;
+    // Whichever side stands on the left, the comparison says whether `one` comes first.
+    const bool in_order = is_of_ones(operand(forward, 0));
+    return SortKey{operand(forward, in_order ? 0 : 1), less != in_order};
+  }
+
+  // Whether the comparison is one of a value of `one` with the same value of `other`.
+  bool compares_sides(NodeId forward, NodeId backward) {
+    if (graph_[forward].op != graph_[backward].op || graph_[forward].operands.size() != 2)
+      return false;
+    const NodeId left = operand(forward, 0), right = operand(forward, 1);
+    return left != right && left == operand(backward, 1) && right == operand(backward, 0) &&
+           (is_of_ones(left) || is_of_ones(right));
+  }
+
+  bool is_of_ones(NodeId node) { return reaches(node, ones_) && !reaches(node, others_); }
+  bool reaches(NodeId node, const std::set<uint32_t>& ends) {
+    std::vector<NodeId> left = {node};
+    std::set<uint32_t> seen;
+    while (!left.empty()) {
+      const NodeId next = left.back();
+      left.pop_back();
+      if (ends.contains(next.index)) return true;
+      if (ones_.contains(next.index) || others_.contains(next.index)) continue;
+      for (const NodeId operand : graph_[next].operands)
+        if (seen.insert(operand.index).second) left.push_back(operand);
+    }
+    return false;
+  }
+  bool is(NodeId node, ElementwiseOp op) const {
+    const MapOp* map = graph_[node].as<MapOp>();
+    return map && map->op == op;
+  }
+  NodeId operand(NodeId node, size_t i) const { return graph_[node].operands[i]; }
+
+  const Graph& graph_;
+  std::set<uint32_t> ones_, others_;
+  std::vector<SortKey> keys_;
+};
+
+// The order of the elements along the axis by the function of a sort. Its arguments are two of the
+// first operand, two of the second, and so on.
+Tensor order_by_function(Node& n, int64_t axis) {
+  const auto& builder = n[0].builder();
+  Tensors forward, backward;
+  std::set<uint32_t> ones, others;
+  for (const Tensor& one : n.operands(0, n.count())) {
+    // The same elements as another value, so that both sides can be told apart.
+    const NodeId node = detail::node_of(one);
+    const NodeId same[] = {node};
+    const Tensor other = detail::wrap(builder, build::barrier(builder->graph, node, same));
+    forward.insert(forward.end(), {one, other});
+    backward.insert(backward.end(), {other, one});
+    ones.insert(node.index);
+    others.insert(detail::node_of(other).index);
+  }
+  const NodeId first = detail::node_of(n.apply(n.region(0), forward, 1)[0]);
+  const NodeId second = detail::node_of(n.apply(n.region(0), backward, 1)[0]);
+  const auto keys =
+      SortKeys(builder->graph, std::move(ones), std::move(others)).find(first, second);
+  if (keys.empty())
+    n.refuse(
+        "a sort by a function other than x < y or x > y of keys that are made of one element each, "
+        "where further keys may decide between equal ones");
+  // The sorts keep the order of equal elements, so the last key comes first.
+  std::optional<Tensor> order;
+  for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
+    const Tensor of = broadcast_to(detail::wrap(builder, key->key), n[0].shape());
+    const Tensor next =
+        argsort(order ? take_along_axis(of, *order, axis) : of, axis, key->descending);
+    order = order ? take_along_axis(*order, next, axis) : next;
+  }
+  return *order;
 }
 
 Tensors sorted(Node& n) {
@@ -161,27 +270,10 @@ Tensors sorted(Node& n) {
   int64_t axis = n.integer("dimension", -1);
   if (axis < 0) axis += rank;
   if (axis < 0 || axis >= rank) n.refuse("there is no such axis");
-  const int64_t count = extent(x, at(axis));
-  if (count < 2) return n.operands(0, n.count());
-  if (count > kMostSorted)
-    n.refuse(fmt::format("a sort of {} elements: what is sorted is compared by pairs, up to {}",
-                         count, kMostSorted));
-  // The arguments of the comparison are two of the first operand, two of the second, and so on.
-  Tensors forward, backward;
-  for (const Tensor& operand : n.operands(0, n.count())) {
-    const Tensor other = expand_dims(operand, axis + 1), self = expand_dims(operand, axis);
-    forward.insert(forward.end(), {other, self});
-    backward.insert(backward.end(), {self, other});
-  }
-  Dims pairs = x.shape();
-  pairs.insert(pairs.begin() + axis, Dim(count));
-  const auto all = [&](const Tensors& arguments) {
-    return broadcast_to(n.apply(n.region(0), arguments, 1)[0], pairs);
-  };
-  const Tensor places = places_by_number(all(forward), all(backward), axis, count);
+  const Tensor order = order_by_function(n, axis);
   Tensors out;
   for (const Tensor& operand : n.operands(0, n.count()))
-    out.push_back(take_along_axis(operand, places, axis));
+    out.push_back(take_along_axis(operand, order, axis));
   return out;
 }
 
@@ -193,13 +285,7 @@ Tensors top_k(Node& n) {
   if (axis < 0) n.refuse("there is no axis");
   const int64_t count = extent(x, at(axis));
   if (k < 0 || k > count) n.refuse(fmt::format("k is {}, of {}", k, count));
-  if (count > kMostSorted)
-    n.refuse(
-        fmt::format("the greatest of {} elements: what is sorted is compared by pairs, up to {}",
-                    count, kMostSorted));
-  const Tensor keys = is_floating(x.dtype()) ? total_order(x) : x;
-  const Tensor other = expand_dims(keys, axis + 1), self = expand_dims(keys, axis);
-  const Tensor places = places_by_number(other > self, self > other, axis, k);
+  const Tensor places = braze::top_k(is_floating(x.dtype()) ? total_order(x) : x, k, axis).indices;
   return {take_along_axis(x, places, axis), cast(places, n.result(1).dtype)};
 }
 
