@@ -1,4 +1,6 @@
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -80,9 +82,11 @@ void PhaseViewers::write(const CompilePhase& phase) {
   if (!phase.kernel.empty()) name += fmt::format("{}.", phase.kernel);
   name += fmt::format("{}.{}", phase.stage, file_extension(phase.stage));
   const std::filesystem::path path = std::filesystem::path(folder_) / name;
+  errno = 0;
   std::ofstream file(path);
   file << phase.text();
-  if (!file.flush()) fail_dump(path.string(), "the file cannot be written");
+  if (!file.flush())
+    fail_dump(path.string(), errno ? std::strerror(errno) : "the file cannot be written");
 }
 
 void check_after(const Graph& graph, std::string_view pass) {

@@ -209,6 +209,16 @@ Results scan(S s, W in) {
   return {{log(cumsum(exp(x - greatest), axis)) + greatest}};
 }
 
+Results sorted(S s, W in) {
+  const std::string op = s.text("op", "sort");
+  const Tensor x = in["x"];
+  const int64_t axis = s["axis"];
+  if (op == "argsort") return {{argsort(x, axis)}};
+  if (op == "sort") return {{sort(x, axis)}};
+  const Chosen chosen = top_k(x, s["top"], axis);  // op=top_k
+  return {{chosen.values, chosen.indices}};
+}
+
 // The distance of each point to the nearest of others.
 Inputs nearest_inputs(S s) {
   return {values("x", s.dtype(), {s["rows"], s["width"]}),
@@ -931,6 +941,7 @@ const std::map<std::string, Kind, std::less<>>& kinds() {
         {"dequantize", {packed_inputs, dequantize}},
         {"packed_product", {packed_product_inputs, packed_product}},
         {"scan", {one_array, scan}},
+        {"sort", {one_array, sorted}},
         {"recurrence", {recurrence_inputs, decayed_sums}},
         {"pool", {image_inputs, pool}},
         {"convolution", {convolution_inputs, convolution}},

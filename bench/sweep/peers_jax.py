@@ -303,6 +303,15 @@ def scan(s, x):
     return {"max": lax.cummax, "logsumexp": lax.cumlogsumexp}[op](x, axis)
 
 
+def sort(s, x):
+    op, axis = s.text("op", "sort"), s["axis"]
+    if op == "argsort":
+        return jnp.argsort(x, axis)
+    if op == "sort":
+        return jnp.sort(x, axis)
+    return lax.top_k(x, s["top"])  # along the last axis
+
+
 def recurrence(s, decay, x):
     def join(a, b):
         return a[0] * b[0], b[0] * a[1] + b[1]

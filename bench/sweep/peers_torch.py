@@ -279,6 +279,15 @@ def scan(s, x):
     return {"sum": torch.cumsum, "prod": torch.cumprod, "logsumexp": torch.logcumsumexp}[op](x, axis)
 
 
+def sort(s, x):
+    op, axis = s.text("op", "sort"), s["axis"]
+    if op == "argsort":
+        return torch.argsort(x, dim=axis, stable=True)
+    if op == "sort":
+        return torch.sort(x, dim=axis).values
+    return torch.topk(x, s["top"], dim=axis)
+
+
 def recurrence(s, decay, x):
     h, out = torch.zeros_like(x[:, 0]), []
     for i in range(x.shape[1]):

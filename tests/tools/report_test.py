@@ -185,7 +185,7 @@ def check_refusals():
     fails(2, "softmax.braze", "softmax.braze", "-o", "softmax.braze")
     fails(2, "give either", "softmax.braze", "-o", "r.html", "--device", "cpu", "--target", "x86-64-v3")
     fails(2, "m is not a symbol of the program", "sized.braze", "-o", "r.html", "--target", "x86-64-v3", "--symbol", "m=7")
-    fails(2, "cannot be written", "softmax.braze", "-o", "/none/r.html", "--target", "x86-64-v3")
+    fails(3, "cannot be written: No such file", "softmax.braze", "-o", "/none/r.html", "--target", "x86-64-v3")
     fails(4, "is not a graph", "increment.braze", "-o", "r.html")
 
 

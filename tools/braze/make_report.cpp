@@ -2,9 +2,8 @@
 // browser.
 #include <fmt/format.h>
 
-#include <fstream>
-
 #include "ir/support/text.h"
+#include "runtime/io/file_writer.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/files.h"
@@ -17,11 +16,6 @@
 namespace braze::tool {
 
 namespace {
-
-namespace codes {
-inline constexpr Code kReportFile{"report-file", ErrorKind::InvalidArgument,
-                                  "A report cannot be written to the file that was given."};
-}  // namespace codes
 
 struct Options {
   std::string file, output, device, target;
@@ -38,11 +32,9 @@ void measure_into(ReportData& data, const Options& options, const Device& device
 }
 
 void write(const std::string& path, const std::string& page) {
-  std::ofstream file(path, std::ios::binary);
-  file << page;
-  if (!file.flush())
-    blame(Exit::Usage,
-          [&] { fail(codes::kReportFile, fmt::format("{} cannot be written", quote(path))); });
+  FileWriter file(path);
+  file.append(page);
+  file.publish();
 }
 
 Exit make_report(const Options& options) {
