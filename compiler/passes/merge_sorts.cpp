@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 
 #include "compiler/passes/graph_emitter.h"
+#include "compiler/passes/search_by_halves.h"
 #include "ir/graph/rewrite.h"
 #include "ir/ops/elementwise.h"
 
@@ -32,7 +32,8 @@ Scalar key_of(const Scalar& x, bool descending) {
     const Scalar greatest = number.constant_bits(integer, (uint64_t{1} << (bits - 1)) - 1);
     // The bits of negative numbers decrease where the numbers increase, except for the sign.
     const Scalar sign = shr(number, number.constant(bits - 1));
-    key = select(is_nan(wide), greatest, logical_xor(number, logical_and(sign, greatest)));
+    const Scalar ordered = logical_xor(number, logical_and(sign, greatest));
+    key = select(is_nan(wide), greatest, ordered);
   } else if (x.dtype() == DType::U32 || x.dtype() == DType::U64) {
     const DType integer = x.dtype() == DType::U32 ? DType::I32 : DType::I64;
     const int bits = 8 * static_cast<int>(size_of(integer));
@@ -68,7 +69,7 @@ class Sorter {
     NodeId indices = sorted_pieces(keys);
     int64_t run = std::min(piece_, count_), have = padded_ / piece_ * run;
     if (run < have) {
-      const Scalar places = value(indices) + line_of(have) * number(padded_);
+      const Scalar places = value(indices) + line_of(element_of(have), have) * number(padded_);
       keys = gather(keys, places);
     }
     while (run < have) {
@@ -112,10 +113,9 @@ class Sorter {
   Scalar iota(const Shape& shape, int64_t axis) {
     return value(build::iota(graph_, {number_, shape}, axis, where_));
   }
-  // The number of each element in lines of `have`, and of its line.
+  // The number of each element in lines of `have`, and the number of its line.
   Scalar element_of(int64_t have) { return iota(Shape({lines_ * have}), 0); }
-  Scalar line_of(int64_t have) {
-    const Scalar element = element_of(have);
+  Scalar line_of(const Scalar& element, int64_t have) const {
     return lines_ == Expr(1) ? element.constant(0) : element / number(have);
   }
   NodeId flat(NodeId x) {
@@ -156,13 +156,15 @@ class Sorter {
         build::reshape(graph_, keys, Shape({lines_, Expr(pieces), Expr(piece_)}), where_);
     const Scalar own = value(build::broadcast(graph_, cut, pairs, {0, 1, 2}, where_));
     const Scalar other = value(build::broadcast(graph_, cut, pairs, {0, 1, 3}, where_));
-    const Scalar before =
-        logical_or(lt(other, own), logical_and(eq(other, own), lt(iota(pairs, 3), iota(pairs, 2))));
+    const Scalar own_place = iota(pairs, 2), other_place = iota(pairs, 3);
+    const Scalar is_less = lt(other, own), is_equal = eq(other, own);
+    const Scalar before = logical_or(is_less, logical_and(is_equal, lt(other_place, own_place)));
     const NodeId rank = summed(convert(before, number_));
     const Shape choices({lines_, Expr(pieces), Expr(wanted), Expr(piece_)});
     const Scalar ranks = value(build::broadcast(graph_, rank, choices, {0, 1, 3}, where_));
     const Scalar found = eq(ranks, iota(choices, 2));
-    const Scalar within = value(summed(select(found, iota(choices, 3), ranks.constant(0))));
+    const Scalar place = iota(choices, 3), none = ranks.constant(0);
+    const Scalar within = value(summed(select(found, place, none)));
     const Scalar begin = iota(Shape({lines_, Expr(pieces), Expr(wanted)}), 1) * number(piece_);
     return flat(GraphEmitter::node(begin + within));
   }
@@ -171,30 +173,26 @@ class Sorter {
   }
 
   Pair pair_of(const Merge& merge, const Scalar& element) {
-    const Scalar line = lines_ == Expr(1) ? element.constant(0) : element / number(merge.have);
+    const Scalar line = line_of(element, merge.have);
     const Scalar within = element - line * number(merge.have);
     const Scalar pair = within / number(merge.run), begin = pair * number(2 * merge.from);
-    const Scalar whole = element.constant(number(merge.from));
+    const Scalar whole = element.constant(number(merge.from)), zero = element.constant(0);
     return {.place = within - pair * number(merge.run),
             .begin = line * number(merge.had) + begin,
             .first = min(number(merge.had) - begin, whole),
-            .second = max(min(number(merge.had - merge.from) - begin, whole), whole.constant(0))};
+            .second = max(min(number(merge.had - merge.from) - begin, whole), zero)};
   }
 
   // How many of the results before a place come from the first run, for each of `pair`: the least
   // number from `least` to `most` at which the next element of the first run comes after the last
   // of the second. `most - least` is at most `span`.
-  Scalar split(NodeId keys, const Merge& merge, const Pair& pair, Scalar least, Scalar most,
-               int64_t span) {
+  Scalar split(NodeId keys, const Merge& merge, const Pair& pair, const Scalar& least,
+               const Scalar& most, int64_t span) {
     const Scalar last = pair.begin + number(merge.from - 1) + pair.place;
-    for (int step = std::bit_width(static_cast<uint64_t>(span)); step > 0; --step) {
-      const Scalar middle = shr(least + most, least.constant(1));
-      const Scalar is_before = le(look_up(keys, pair.begin + middle), look_up(keys, last - middle));
-      const Scalar after = logical_and(is_before, lt(least, most));
-      most = select(after, most, middle);
-      least = select(after, middle + 1, least);
-    }
-    return least;
+    return search_by_halves(least, most, span, [&](const Scalar& middle) {
+      const Scalar one = look_up(keys, pair.begin + middle), other = look_up(keys, last - middle);
+      return le(one, other);
+    });
   }
 
   // For each result of a merge, the place of its element among all elements.
@@ -205,8 +203,8 @@ class Sorter {
     int64_t span = std::min(merge.from, merge.run);
     if (merge.run % kGroup == 0 && merge.have % kGroup == 0 && span > 2 * kGroup) {
       const Pair of = pair_of(merge, element_of(merge.have / kGroup) * number(kGroup));
-      const Scalar begins =
-          split(keys, merge, of, max(of.place - of.second, zero), min(of.place, of.first), span);
+      const Scalar from = max(of.place - of.second, zero), to = min(of.place, of.first);
+      const Scalar begins = split(keys, merge, of, from, to, span);
       const Scalar group = shr(element, element.constant(std::countr_zero(uint64_t{kGroup})));
       const Scalar before = value(gather(GraphEmitter::node(begins), group));
       least = max(least, before);
@@ -216,9 +214,10 @@ class Sorter {
     const Scalar taken = split(keys, merge, pair, least, most, span);
     const Scalar rest = pair.place - taken;
     const Scalar one = pair.begin + taken, other = pair.begin + number(merge.from) + rest;
-    const Scalar is_before = le(look_up(keys, one), look_up(keys, other));
-    const Scalar is_first =
-        logical_and(lt(taken, pair.first), logical_or(ge(rest, pair.second), is_before));
+    const Scalar first = look_up(keys, one), second = look_up(keys, other);
+    const Scalar is_left = lt(taken, pair.first), has_ended = ge(rest, pair.second);
+    const Scalar is_before = le(first, second);
+    const Scalar is_first = logical_and(is_left, logical_or(has_ended, is_before));
     return select(is_first, one, other);
   }
 

@@ -1,10 +1,10 @@
 #include "compiler/passes/sort_scatters.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "compiler/passes/graph_emitter.h"
+#include "compiler/passes/search_by_halves.h"
 #include "compiler/passes/unscatter.h"
 #include "ir/graph/rewrite.h"
 #include "ir/ops/combiner.h"
@@ -75,6 +75,9 @@ DType combined_in(DType dtype) {
   return narrow ? DType::I32 : compute_type(dtype);
 }
 
+// A scan of tuples has no parts of u64 (combiner.h).
+bool can_be_scanned(const ScatterOp& op, DType dtype) { return !op.monoid || dtype != DType::U64; }
+
 struct SortedScatter {
   const Rewriting& step;
   const ScatterOp& op;
@@ -94,7 +97,7 @@ struct SortedScatter {
     const NodeId order = build::arg_sort(graph, {0, false}, places, terms, where);
     const NodeId sorted = build::gather(graph, places, order, 0, where);
     const Scalar place = value(build::iota(graph, {DType::I32, Shape({extent})}, 0, where));
-    const Scalar last = max(count_up_to(sorted, place) - 1, place.constant(0));
+    const Scalar zero = place.constant(0), last = max(count_up_to(sorted, place) - 1, zero);
     const Scalar there = eq(value(build::gather(graph, sorted, node(last), 0, where)), place);
     const NodeId is_there = build::broadcast(graph, node(there), x_type.shape, {op.axis}, where);
     const NodeId taken = op.monoid ? combined(order, sorted, last) : replaced(order, last);
@@ -112,16 +115,12 @@ struct SortedScatter {
 
   // How many of the sorted places are at most each of some places.
   Scalar count_up_to(NodeId sorted, const Scalar& place) {
-    Scalar least = place.constant(0), most = place.constant(static_cast<double>(terms));
-    const Scalar end = place.constant(static_cast<double>(terms - 1)), one = place.constant(1);
-    for (int left = std::bit_width(static_cast<uint64_t>(terms)); left > 0; --left) {
-      const Scalar middle = shr(least + most, one);
-      const NodeId found = build::gather(graph, sorted, node(min(middle, end)), 0, where);
-      const Scalar after = logical_and(le(value(found), place), lt(least, most));
-      most = select(after, most, middle);
-      least = select(after, middle + 1, least);
-    }
-    return least;
+    const auto number = [&](int64_t n) { return place.constant(static_cast<double>(n)); };
+    const Scalar none = number(0), all = number(terms);
+    return search_by_halves(none, all, terms, [&](const Scalar& middle) {
+      const Scalar there = min(middle, number(terms - 1));
+      return le(value(build::gather(graph, sorted, node(there), 0, where)), place);
+    });
   }
 
   // The updates in the order of their places: one axis in the place of the scattered one.
@@ -169,7 +168,8 @@ Graph sort_scatters(const Graph& graph, const Target& target) {
     const auto terms = indices.numel().as_constant();
     const Interval places = step.node.type.shape[static_cast<size_t>(scatter->axis)].range();
     if (!terms || *terms < 2 || *terms > INT32_MAX / 2 || places.min < 1 ||
-        places.max > INT32_MAX || !pays(step.node, indices, target) ||
+        places.max > INT32_MAX || !can_be_scanned(*scatter, step.node.type.dtype) ||
+        !pays(step.node, indices, target) ||
         (in_place[step.id.index] && !moving_pays(step.node, indices, target)))
       return step.keep();
     return SortedScatter{step, *scatter, *terms}.run();

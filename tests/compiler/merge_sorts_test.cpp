@@ -134,5 +134,20 @@ graph @lines(%x: bf16[n, 300]) {
   }
 }
 
+// A sort reads its constants at thousands of places. They are written in the kernels that read
+// them.
+TEST(MergeSorts, ConstantsAreNoKernels) {
+  const Graph graph = testing::parse(R"(
+graph @logits(%x: f32[64, 128256]) {
+  %order = argsort %x {axis: 1, descending: true} : i64[64, 50]
+  return %order
+}
+)");
+  CompileOptions options;
+  options.assemble = false;
+  for (const Launch& launch : compile(graph, find_target("sm_90a").value(), options).launches)
+    EXPECT_GT(launch.bytes_written.as_constant().value_or(0), 8) << launch.name;
+}
+
 }  // namespace
 }  // namespace braze
