@@ -26,7 +26,7 @@ class Generator {
       : random_(seed),
         options_(options),
         gathers_windows_(Random(~seed).one_in(4)),
-        sorts_(Random(seed ^ 0x736f7274).one_in(5)),
+        sorts_(options.sorts && Random(seed ^ 0x736f7274).one_in(5)),
         may_be_empty_(Random(seed ^ 0x656d707479).one_in(3)),
         has_siblings_(options.siblings && Random(seed ^ 0x7369626c696e6773).one_in(12)) {
     if (options.symbolic && random_.one_in(4)) {

@@ -20,6 +20,7 @@ struct GraphOptions {
   bool reductions = true;
   bool math = true;
   bool gradients = true;  ///< some graphs return those of one of their values; needs reductions
+  bool sorts = true;      ///< some graphs sort; needs reductions
   bool siblings = false;  ///< some graphs have many small outputs that are made alike
   bool rows_and_columns = false;  ///< some reductions are along rows, and along their columns
 };
