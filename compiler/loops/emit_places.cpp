@@ -10,18 +10,19 @@ namespace braze {
 // turn of the loop that carries it adds one term at the place that the term names, if this place
 // belongs to the instance.
 
-// How many indices of the axis a turn of the first task that reads the value takes; 0: no loop.
+// The most indices of the axis that a turn of a task which reads the value takes; 0: no loop.
 int64_t TreeEmitter::turn_of_reader(size_t value, size_t axis) const {
-  std::optional<int64_t> out;
+  int64_t out = 0;
   for (const LoopRegion& phase : tree_.phases)
     for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-      if (out || !reads_value(task, value)) return;
-      out = 0;
+      if (!reads_value(task, value)) return;
+      int64_t innermost = 0;
       for (const Loop* loop : around)
         for (const LoopLevel& level : loop->levels)
-          if (level.axis == axis) out = level.turn;
+          if (level.axis == axis) innermost = level.turn;
+      out = std::max(out, innermost);
     });
-  return out.value_or(0);
+  return out;
 }
 
 bool TreeEmitter::reads_value(const LoopTask& task, size_t value) {

@@ -436,6 +436,21 @@ TEST(Placed, BesideResultsOfTheTermsLength) {
     EXPECT_TRUE(testing::agrees(scalar, inputs, Device(device))) << device;
 }
 
+// A sum on chip that is read alone, before all sums are stored by vectors: the memory beyond the
+// sums is set too.
+TEST(Placed, OneSumIsReadBeforeTheOthers) {
+  const Graph graph = parse(R"(graph @main(%t: i32[12], %i: i32[3, 6], %x: i32[3, 6], %w: i32[1]) {
+  %s = scatter_add %t, %i, %x {axis: 0} : i32[12]
+  %p = slice %s {starts: [2], limits: [3], strides: [1]} : i32[1]
+  %d = dot %p, %w {contract: [0] x [0]} : i32[]
+  return %d, %s
+})");
+  std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 3);
+  for (int64_t t = 0; t < 18; ++t) inputs[1].set_int(t, t * 5 % 12);
+  for (const char* device : {"cpu", "sim:cpu", "sim:x86-64-v3", "sim:x86-64-v4", "sim:sm_90"})
+    EXPECT_TRUE(testing::agrees(graph, inputs, Device(device))) << device;
+}
+
 // Terms that read what is updated are read before any of it changes.
 TEST(Placed, TermsOfTheUpdatedArgument) {
   const Graph graph = parse(R"(graph @main(%x: f32[60, 37], %i: i64[60]) {
