@@ -33,6 +33,8 @@ constexpr int kMostLookUps = 2;
 // A value that several kernels need is computed in each of them if an element takes at most this
 // many operations.
 constexpr double kCheapFlops = 4;
+// It is also computed in each of them if together they read at most so many times its elements.
+constexpr double kFewAgain = 1.125;
 // On GPUs, operations on indices and constants alone, as masks and positions are made of, do not
 // count among these up to this number, which is less than a math row. Nothing is loaded for them,
 // and a kernel that stores the value would take a launch. On CPUs they count, and prices decide: a
@@ -189,8 +191,7 @@ class Search {
         for (const NodeId operand : graph_[NodeId(i)].operands) root[operand.index] = true;
     for (const GraphOutput& output : graph_.outputs()) root[output.node.index] = true;
     sizes_.add_roots_by_places(live_, root);
-    const std::vector<size_t> users = count_users();
-    const std::vector<bool> spread = spread_values();
+    const std::vector<bool> repeated = repeated_values();
     // The nodes through which a body continues, up to roots, so that a chain is counted once.
     std::vector<bool> inlined(graph_.size());
     std::vector<double> lengths(graph_.size());
@@ -205,8 +206,7 @@ class Search {
       }
       if (!form || form->reduces() || (!options_.fuse && computes(*form))) root[i] = true;
       inlined[i] = !root[i];
-      if (!root[i] && (users[i] > 1 || spread[i]) &&
-          !is_cheap(recomputation(forms_, inlined, node))) {
+      if (!root[i] && repeated[i] && !is_cheap(recomputation(forms_, inlined, node))) {
         // What is moved is stored before it is moved, unless that is more.
         NodeId stored = node;
         while (is_movement(graph_[stored]) && inlined[graph_[stored].operands[0].index] &&
@@ -482,48 +482,47 @@ class Search {
     });
   }
 
-  std::vector<size_t> count_users() const {
-    std::vector<size_t> count(graph_.size());
-    std::vector<NodeId> last(graph_.size());
-    for (size_t i = 0; i < graph_.size(); ++i) {
-      if (!live_[i]) continue;
-      for (NodeId operand : graph_[NodeId(i)].operands) {
-        if (count[operand.index] && last[operand.index] == NodeId(i)) continue;
-        last[operand.index] = NodeId(i);
-        ++count[operand.index];
-      }
-    }
-    return count;
-  }
-
-  // Values that a user reads more often than they have elements: broadcast or gathered values,
+  // Values of which users read more elements than there are, so that inside their users they would
+  // be computed again: values of several users that read all of them, broadcast or gathered values,
   // factors of contractions, parts of a concatenation of many, and the indices that place terms.
-  std::vector<bool> spread_values() const {
+  std::vector<bool> repeated_values() const {
     const auto most = [](const std::vector<Expr>& extents) {
       double product = 1;
       for (const Expr& extent : extents) product *= static_cast<double>(extent.range().max);
       return product;
     };
-    std::vector<bool> spread(graph_.size());
-    for (size_t i = 0; i < graph_.size(); ++i) {
+    std::vector<bool> repeated(graph_.size());
+    std::vector<double> reads(graph_.size());  // elements of a value that its users read
+    for (const GraphOutput& output : graph_.outputs())
+      reads[output.node.index] = elements(output.node);
+    for (size_t i = graph_.size(); i-- > 0;) {
+      const Node& node = graph_[NodeId(i)];
       const LoopForm* form = live_[i] ? forms_.find(NodeId(i)) : nullptr;
-      if (!form) continue;
-      if (form->placement)
-        spread[graph_[NodeId(i)].operands[form->placement->indices].index] = true;
-      double reads = most(form->domain) * most(form->reduction);
+      if (!live_[i]) continue;
+      if (reads[i] > kFewAgain * elements(NodeId(i))) repeated[i] = true;
+      if (!form) {
+        for (const NodeId operand : node.operands) reads[operand.index] += elements(operand);
+        continue;
+      }
+      if (form->placement) repeated[node.operands[form->placement->indices].index] = true;
+      double of_each = most(form->domain) * most(form->reduction);
       // Each term of a placed reduction has one place.
-      if (form->placement) reads /= std::max(most({form->domain[form->placement->axis]}), 1.0);
+      if (form->placement) of_each /= std::max(most({form->domain[form->placement->axis]}), 1.0);
       // A scan reads each element once.
-      if (form->running) reads /= std::max(most(form->reduction), 1.0);
+      if (form->running) of_each /= std::max(most(form->reduction), 1.0);
+      std::vector<NodeId> counted;
       for (const BodyStep& step : form->body) {
         if (step.kind != BodyStep::Kind::Load) continue;
-        const NodeId operand = graph_[NodeId(i)].operands[step.operand];
-        const Shape& shape = graph_[operand].type.shape;
+        const NodeId operand = node.operands[step.operand];
         const double times = step.conditions.empty() ? 1 : kFewChoices;
-        if (reads > times * most({shape.begin(), shape.end()})) spread[operand.index] = true;
+        if (of_each > times * elements(operand)) repeated[operand.index] = true;
+        if (std::ranges::count(counted, operand) > 0) continue;
+        counted.push_back(operand);
+        // Of what is only moved, no more is computed than is read.
+        reads[operand.index] += is_movement(node) ? std::min(of_each, reads[i]) : of_each;
       }
     }
-    return spread;
+    return repeated;
   }
 
   static bool computes(const LoopForm& form) {

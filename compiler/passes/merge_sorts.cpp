@@ -18,6 +18,9 @@ constexpr int64_t kPiece = 32;
 constexpr int64_t kMostInPiece = 64;
 // A merge first finds where each group of so many results begins.
 constexpr int64_t kGroup = 64;
+// The first elements of a line are looked for in a few parts of it if so many times fewer elements
+// are sorted then.
+constexpr int64_t kLeastSaved = 4;
 
 // An integer that is less, equal or greater as the element is before, equal to or after another
 // one.
@@ -47,6 +50,18 @@ Scalar key_of(const Scalar& x, bool descending) {
 
 static_assert(kGroup % kPiece == 0, "lines of whole groups are whole pieces");
 
+// The number of elements, a power of two, of each of the parts of a line in which its first `count`
+// elements are looked for; 0 if they are not looked for in parts.
+int64_t part_of(int64_t extent, int64_t count) {
+  if (extent <= kMostInPiece || count == 0) return 0;
+  // Sorted are the least elements of all parts, and the elements of `count` parts. These are about
+  // equally many if a part has the root of extent / count elements.
+  int64_t part = 1;
+  while (count * part * part < extent) part *= 2;
+  const int64_t sorted = (extent + part - 1) / part + count * part;
+  return kLeastSaved * sorted <= extent ? part : 0;
+}
+
 // Sorts lines of `extent` elements. Values of lines have one axis, along which one line follows the
 // other.
 class Sorter {
@@ -60,12 +75,41 @@ class Sorter {
         count_(count),
         piece_(extent <= kMostInPiece ? std::max<int64_t>(extent, 1) : kPiece),
         padded_(extent <= kMostInPiece ? piece_ : (extent + kGroup - 1) / kGroup * kGroup),
-        number_((lines * padded_).range().max <= INT32_MAX ? DType::I32 : DType::I64) {}
+        part_(part_of(extent, count)),
+        number_((lines * (padded_ + part_)).range().max <= INT32_MAX ? DType::I32 : DType::I64) {}
 
   // The indices of the first `count` elements of each line, [lines, count], of keys [lines,
   // extent].
-  NodeId sort(NodeId lines) {
-    NodeId keys = flat(filled(lines));
+  NodeId sort(NodeId lines) { return part_ > 0 ? sorted_parts(lines) : merged_pieces(lines); }
+
+ private:
+  // The same, of the parts in which they are: those whose least elements come first. A part that is
+  // not among these has no element that is wanted, because `count` parts have one before it.
+  NodeId sorted_parts(NodeId lines) {
+    const int64_t parts = (extent_ + part_ - 1) / part_, candidates = count_ * part_;
+    const NodeId cut = build::reshape(graph_, filled(lines, parts * part_),
+                                      Shape({lines_, Expr(parts), Expr(part_)}), where_);
+    const NodeId least = build::reduce(graph_, Monoid::Min, cut, {2}, where_);
+    const NodeId chosen = narrow(Sorter(graph_, where_, lines_, parts, count_).sort(least));
+    // In the order of the line, in which equal elements are wanted.
+    const NodeId order = narrow(Sorter(graph_, where_, lines_, count_, count_).sort(chosen));
+    const Scalar line = line_of(element_of(count_), count_);
+    const NodeId part = gather(flat(chosen), line * number(count_) + value(flat(order)));
+    const NodeId rows = build::reshape(graph_, cut, Shape({lines_ * parts, Expr(part_)}), where_);
+    const NodeId found = build::reshape(graph_, gather(rows, line * number(parts) + value(part)),
+                                        Shape({lines_, Expr(candidates)}), where_);
+    const Scalar place =
+        value(flat(narrow(Sorter(graph_, where_, lines_, candidates, count_).sort(found))));
+    const Scalar of = shr(place, place.constant(std::countr_zero(static_cast<uint64_t>(part_))));
+    const Scalar begin = value(gather(part, line * number(count_) + of));
+    const Scalar index = begin * number(part_) + (place - of * number(part_));
+    return build::reshape(graph_,
+                          build::convert(graph_, GraphEmitter::node(index), DType::I64, where_),
+                          Shape({lines_, Expr(count_)}), where_);
+  }
+
+  NodeId merged_pieces(NodeId lines) {
+    NodeId keys = flat(filled(lines, padded_));
     NodeId indices = sorted_pieces(keys);
     int64_t run = std::min(piece_, count_), have = padded_ / piece_ * run;
     if (run < have) {
@@ -87,7 +131,6 @@ class Sorter {
                         where_);
   }
 
- private:
   // A merge of sorted runs, of which each but the last of a line has `from` elements, in pairs. Of
   // each pair, the first `run` elements are wanted.
   struct Merge {
@@ -121,11 +164,15 @@ class Sorter {
   NodeId flat(NodeId x) {
     return build::reshape(graph_, x, Shape({graph_[x].type.shape.numel()}), where_);
   }
+  NodeId narrow(NodeId x) { return build::convert(graph_, x, number_, where_); }
   NodeId gather(NodeId x, const Scalar& places) {
     // An axis that may be empty has no index.
     if (lines_.range().min == 0) {
       const NodeId zero = build::scalar(graph_, graph_[x].type.dtype, 0, where_);
-      x = build::pad(graph_, x, zero, {Expr(0)}, {Expr(1)}, {0}, where_);
+      const size_t rank = graph_[x].type.shape.rank();
+      std::vector<Expr> none(rank, Expr(0)), one = none;
+      one[0] = Expr(1);
+      x = build::pad(graph_, x, zero, none, one, std::vector<int64_t>(rank, 0), where_);
     }
     return build::gather(graph_, x, GraphEmitter::node(places), 0, where_);
   }
@@ -137,13 +184,13 @@ class Sorter {
     return value(gather(x, min(place, value(last))));
   }
 
-  // The keys of each line, followed by keys that nothing comes after.
-  NodeId filled(NodeId keys) {
-    if (padded_ == extent_) return keys;
+  // The keys of each line, followed by keys that nothing comes after, so that they are `whole`.
+  NodeId filled(NodeId keys, int64_t whole) {
+    if (whole == extent_) return keys;
     const DType type = graph_[keys].type.dtype;
     const int bits = 8 * static_cast<int>(size_of(type));
     const NodeId last = build::scalar_bits(graph_, type, (uint64_t{1} << (bits - 1)) - 1, where_);
-    return build::pad(graph_, keys, last, {Expr(0), Expr(0)}, {Expr(0), Expr(padded_ - extent_)},
+    return build::pad(graph_, keys, last, {Expr(0), Expr(0)}, {Expr(0), Expr(whole - extent_)},
                       {0, 0}, where_);
   }
 
@@ -227,7 +274,8 @@ class Sorter {
   Expr lines_;
   int64_t extent_, count_;
   int64_t piece_, padded_;  // elements of a piece and of a line of pieces
-  DType number_;            // of places
+  int64_t part_;
+  DType number_;  // of places
 };
 
 NodeId merged(const Rewriting& step, const ArgSortOp& op) {
