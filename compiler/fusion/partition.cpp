@@ -33,7 +33,8 @@ constexpr int kMostLookUps = 2;
 // A value that several kernels need is computed in each of them if an element takes at most this
 // many operations.
 constexpr double kCheapFlops = 4;
-// It is also computed in each of them if together they read at most so many times its elements.
+// It is also computed in each of them if one reads all of it, and all together at most so many
+// times its elements.
 constexpr double kFewAgain = 1.125;
 // On GPUs, operations on indices and constants alone, as masks and positions are made of, do not
 // count among these up to this number, which is less than a math row. Nothing is loaded for them,
@@ -482,26 +483,36 @@ class Search {
     });
   }
 
-  // Values of which users read more elements than there are, so that inside their users they would
-  // be computed again: values of several users that read all of them, broadcast or gathered values,
-  // factors of contractions, parts of a concatenation of many, and the indices that place terms.
+  // Values that would be computed again inside their users: those of several users, unless one
+  // reads all elements and the others few; broadcast or gathered values, factors of contractions,
+  // parts of a concatenation of many, and the indices that place terms.
   std::vector<bool> repeated_values() const {
     const auto most = [](const std::vector<Expr>& extents) {
       double product = 1;
       for (const Expr& extent : extents) product *= static_cast<double>(extent.range().max);
       return product;
     };
+    struct Reads {
+      size_t users = 0;
+      double all = 0, of_one = 0;  // elements that all users read, and the one that reads most
+
+      void add(double more) {
+        ++users;
+        all += more;
+        of_one = std::max(of_one, more);
+      }
+    };
     std::vector<bool> repeated(graph_.size());
-    std::vector<double> reads(graph_.size());  // elements of a value that its users read
-    for (const GraphOutput& output : graph_.outputs())
-      reads[output.node.index] = elements(output.node);
+    std::vector<Reads> reads(graph_.size());
     for (size_t i = graph_.size(); i-- > 0;) {
-      const Node& node = graph_[NodeId(i)];
-      const LoopForm* form = live_[i] ? forms_.find(NodeId(i)) : nullptr;
       if (!live_[i]) continue;
-      if (reads[i] > kFewAgain * elements(NodeId(i))) repeated[i] = true;
+      const Node& node = graph_[NodeId(i)];
+      const LoopForm* form = forms_.find(NodeId(i));
+      const double own = elements(NodeId(i));
+      const bool few_again = reads[i].of_one >= own && reads[i].all <= kFewAgain * own;
+      if (reads[i].users > 1 && !few_again) repeated[i] = true;
       if (!form) {
-        for (const NodeId operand : node.operands) reads[operand.index] += elements(operand);
+        for (const NodeId operand : node.operands) reads[operand.index].add(elements(operand));
         continue;
       }
       if (form->placement) repeated[node.operands[form->placement->indices].index] = true;
@@ -510,17 +521,19 @@ class Search {
       if (form->placement) of_each /= std::max(most({form->domain[form->placement->axis]}), 1.0);
       // A scan reads each element once.
       if (form->running) of_each /= std::max(most(form->reduction), 1.0);
-      std::vector<NodeId> counted;
       for (const BodyStep& step : form->body) {
         if (step.kind != BodyStep::Kind::Load) continue;
         const NodeId operand = node.operands[step.operand];
         const double times = step.conditions.empty() ? 1 : kFewChoices;
         if (of_each > times * elements(operand)) repeated[operand.index] = true;
-        if (std::ranges::count(counted, operand) > 0) continue;
-        counted.push_back(operand);
-        // Of what is only moved, no more is computed than is read.
-        reads[operand.index] += is_movement(node) ? std::min(of_each, reads[i]) : of_each;
       }
+      // Of what is only moved, no more is computed than is read.
+      const bool has_fewer = is_movement(node) && reads[i].users > 0;
+      const double computed = has_fewer ? std::min(of_each, reads[i].all) : of_each;
+      for (size_t k = 0; k < node.operands.size(); ++k)
+        if (std::find(node.operands.begin(), node.operands.begin() + k, node.operands[k]) ==
+            node.operands.begin() + k)
+          reads[node.operands[k].index].add(computed);
     }
     return repeated;
   }
