@@ -142,9 +142,24 @@ struct BodySink {
     return difference.op == ElementwiseOp::sub && reads_own(difference.arguments[1]);
   }
   bool reads_own(Value value) const {
-    const LoopStep& s = (*steps)[value];
-    if (s.kind == LoopStep::Kind::Read) return s.at == *own;
-    return std::ranges::all_of(s.arguments, [&](Value argument) { return reads_own(argument); });
+    bool out = true;
+    visit_parts(value, [&](const LoopStep& s) {
+      out = out && (s.kind != LoopStep::Kind::Read || s.at == *own);
+    });
+    return out;
+  }
+  // Visits the steps of which a value is made, each once.
+  template <class Visit>
+  void visit_parts(Value value, Visit visit) const {
+    std::vector<Value> left = {value};
+    std::set<Value> seen = {value};
+    while (!left.empty()) {
+      const LoopStep& s = (*steps)[left.back()];
+      left.pop_back();
+      visit(s);
+      for (const Value argument : s.arguments)
+        if (seen.insert(argument).second) left.push_back(argument);
+    }
   }
   // A sum with a product as one `fma`, which rounds once.
   std::optional<Value> multiply_add(std::span<const Value> arguments) {
@@ -165,13 +180,13 @@ struct BodySink {
     return fewer.size() < all.size() && std::ranges::includes(all, fewer);
   }
   void note_axes(Value value, std::set<std::string>& out) const {
-    const LoopStep& s = (*steps)[value];
-    for (const Expr& e : s.at)
-      for (const std::string& symbol : e.symbols()) out.insert(symbol);
-    for (const RangeCondition& c : s.conditions)
-      for (const Expr* e : {&c.value, &c.min, &c.limit})
-        for (const std::string& symbol : e->symbols()) out.insert(symbol);
-    for (const Value argument : s.arguments) note_axes(argument, out);
+    visit_parts(value, [&](const LoopStep& s) {
+      for (const Expr& e : s.at)
+        for (const std::string& symbol : e.symbols()) out.insert(symbol);
+      for (const RangeCondition& c : s.conditions)
+        for (const Expr* e : {&c.value, &c.min, &c.limit})
+          for (const std::string& symbol : e->symbols()) out.insert(symbol);
+    });
   }
   // Splits a value into another value and a positive constant by which that is multiplied. It also
   // looks into a `select` whose other branch is -infinity.

@@ -27,6 +27,9 @@ class Finite {
 
  private:
   Where step(uint32_t number) const {
+    return known_(fold_.body.steps[number], [&] { return find_step(number); });
+  }
+  Where find_step(uint32_t number) const {
     const LoopStep& s = fold_.body.steps[number];
     switch (s.kind) {
       case LoopStep::Kind::Load: {
@@ -98,12 +101,16 @@ class Finite {
   }
 
   static Where both(std::vector<IndexComparison> a, const std::vector<IndexComparison>& b) {
-    a.insert(a.end(), b.begin(), b.end());
+    for (const IndexComparison& c : b)
+      if (std::ranges::find(a, c) == a.end()) a.push_back(c);
     return a;
   }
 
   // The comparisons of which a condition consists. All of them must hold.
   Where comparisons(uint32_t number) const {
+    return conditions_(fold_.body.steps[number], [&] { return find_comparisons(number); });
+  }
+  Where find_comparisons(uint32_t number) const {
     const LoopStep& s = fold_.body.steps[number];
     if (s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::logical_and) {
       const Where a = comparisons(s.arguments[0]), b = comparisons(s.arguments[1]);
@@ -138,6 +145,7 @@ class Finite {
   const LoopForms& forms_;
   const LoopTree& tree_;
   const LoopTask& fold_;
+  mutable ByStep<Where> known_, conditions_;
 };
 
 // A Fusion of the node and of what it is computed from, up to reductions and memory.

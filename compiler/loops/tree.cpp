@@ -173,6 +173,12 @@ void remove_dead_steps(LoopBody& body) {
   body.steps = std::move(kept);
 }
 
+LoopBody part_of(LoopBody body, uint32_t step) {
+  body.results = {step};
+  remove_dead_steps(body);
+  return body;
+}
+
 namespace {
 
 void walk(const LoopRegion& region, std::vector<const Loop*>& around,

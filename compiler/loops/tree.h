@@ -14,6 +14,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -304,6 +305,25 @@ uint64_t hash_of(const LoopStep& step);
 std::vector<bool> needed_steps(const LoopBody& body);
 /// Removes the steps on which no result and no coordinate depends.
 void remove_dead_steps(LoopBody& body);
+/// The part of a body that makes the result of one step. That step is the last one.
+LoopBody part_of(LoopBody body, uint32_t step);
+
+/// What a recursive function says of the steps of bodies. It is computed once for each step, so
+/// that a step which many others use is not visited again and again. The bodies must not change
+/// meanwhile.
+template <class T>
+class ByStep {
+ public:
+  template <class Compute>
+  T operator()(const LoopStep& step, Compute&& compute) {
+    if (const auto known = known_.find(&step); known != known_.end()) return known->second;
+    return known_.emplace(&step, compute()).first->second;
+  }
+  void clear() { known_.clear(); }
+
+ private:
+  std::unordered_map<const LoopStep*, T> known_;
+};
 
 /// Calls `visit` for every task, with the loops around it, the outermost first.
 void for_each_task(

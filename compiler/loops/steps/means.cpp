@@ -158,9 +158,8 @@ class Following {
   }
 
   bool reads_mean(uint32_t number) const {
-    if (number == mean_) return true;
-    return std::ranges::any_of(out_.body.steps[number].arguments,
-                               [&](uint32_t argument) { return reads_mean(argument); });
+    if (!mean_) return false;
+    return needed_steps({out_.body.steps, {number}})[*mean_];
   }
   // Every step that reads the mean itself subtracts it from a term, or the other way around.
   bool reads_distances() const {
@@ -197,6 +196,12 @@ class Following {
 
   // By the mean; nullopt if it is none that the rules know.
   std::optional<Product> derivative(uint32_t number) {
+    if (const auto known = derivatives_.find(number); known != derivatives_.end())
+      return known->second;
+    const auto out = find_derivative(number);
+    return derivatives_[number] = out;
+  }
+  std::optional<Product> find_derivative(uint32_t number) {
     if (number == mean_) return Product{1};
     if (!reads_mean(number)) return Product{};
     const LoopStep s = out_.body.steps[number];
@@ -250,6 +255,7 @@ class Following {
   Body out_;
   std::optional<uint32_t> mean_;
   std::map<uint32_t, uint32_t> copied_;
+  std::map<uint32_t, std::optional<Product>> derivatives_;
 };
 
 // The region of a loop that holds the task which makes a value, and its number there.

@@ -32,6 +32,16 @@ class Separation {
       : tree_(tree), y_(y), computed_(computed) {}
 
   bool reads(const LoopBody& body, uint32_t number) const {
+    return reads_(body.steps[number], [&] { return find_reads(body, number); });
+  }
+
+  // How the expression depends on y as a factor of a product.
+  std::optional<Dependence> factor(const LoopBody& body, uint32_t number) const {
+    return factors_(body.steps[number], [&] { return find_factor(body, number); });
+  }
+
+ private:
+  bool find_reads(const LoopBody& body, uint32_t number) const {
     const LoopStep& s = body.steps[number];
     if (s.kind == LoopStep::Kind::Read) {
       if (s.source == y_) return true;
@@ -42,8 +52,7 @@ class Separation {
                        [&](uint32_t argument) { return reads(body, argument); });
   }
 
-  // How the expression depends on y as a factor of a product.
-  std::optional<Dependence> factor(const LoopBody& body, uint32_t number) const {
+  std::optional<Dependence> find_factor(const LoopBody& body, uint32_t number) const {
     if (!reads(body, number)) return Dependence{};
     const LoopStep& s = body.steps[number];
     if (const auto* maker = maker_of(s)) return factor(maker->body, maker->body.results[0]);
@@ -74,7 +83,6 @@ class Separation {
     }
   }
 
- private:
   const LoopTask* maker_of(const LoopStep& s) const {
     if (s.kind != LoopStep::Kind::Read) return nullptr;
     const auto maker = computed_.find(s.source);
@@ -107,7 +115,8 @@ class Separation {
     if (!reads(body, number)) return Dependence{};
     if (auto out = composed_term(body, number)) return out;
     std::vector<LoopStep> of;
-    const auto result = copy_function(body, number, of);
+    ByStep<std::optional<uint32_t>> copies;
+    const auto result = copy_function(body, number, of, copies);
     if (!result) return std::nullopt;
     const DType dtype = compute_type(tree_.values[y_].dtype);
     if (of[*result].kind == LoopStep::Kind::Read && of[*result].dtype != dtype)
@@ -147,15 +156,21 @@ class Separation {
   }
   // Appends the steps of an expression that reads only y, and returns the number of its result.
   std::optional<uint32_t> copy_function(const LoopBody& body, uint32_t number,
-                                        std::vector<LoopStep>& to) const {
+                                        std::vector<LoopStep>& to,
+                                        ByStep<std::optional<uint32_t>>& copies) const {
+    return copies(body.steps[number], [&] { return make_copy(body, number, to, copies); });
+  }
+  std::optional<uint32_t> make_copy(const LoopBody& body, uint32_t number,
+                                    std::vector<LoopStep>& to,
+                                    ByStep<std::optional<uint32_t>>& copies) const {
     LoopStep s = body.steps[number];
     if (const auto* maker = maker_of(s))
-      return copy_function(maker->body, maker->body.results[0], to);
+      return copy_function(maker->body, maker->body.results[0], to, copies);
     const bool known = s.kind == LoopStep::Kind::Constant || s.kind == LoopStep::Kind::Apply ||
                        (s.kind == LoopStep::Kind::Read && s.source == y_ && !s.before);
     if (!known) return std::nullopt;
     for (uint32_t& argument : s.arguments) {
-      const auto copied = copy_function(body, argument, to);
+      const auto copied = copy_function(body, argument, to, copies);
       if (!copied) return std::nullopt;
       argument = *copied;
     }
@@ -172,6 +187,8 @@ class Separation {
   const LoopTree& tree_;
   size_t y_;
   const std::map<size_t, const LoopTask*>& computed_;
+  mutable ByStep<bool> reads_;
+  mutable ByStep<std::optional<Dependence>> factors_;
 };
 
 // The ratio op(constants * (g(y) - g(y'))), by which a state is multiplied if y was y' before.

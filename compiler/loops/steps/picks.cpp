@@ -97,30 +97,8 @@ class Conditions {
   Conditions(const LoopTree& tree, const Loop& loop, std::vector<const Loop*> around)
       : tree_(tree), walk_(loop.levels[0].axis), around_(std::move(around)) {}
 
-  Condition make(const LoopBody& body, uint32_t number, bool negated = false) const {
-    const LoopStep& s = body.steps[number];
-    if (joins_conditions(s)) {
-      if (s.op == Op::logical_not) return make(body, s.arguments[0], !negated);
-      const bool all = (s.op == Op::logical_and) != negated;
-      Condition out{.kind = all ? Condition::Kind::All : Condition::Kind::Any};
-      for (const uint32_t argument : s.arguments) {
-        Condition part = make(body, argument, negated);
-        if (part.kind == out.kind)
-          std::ranges::move(part.parts, std::back_inserter(out.parts));
-        else
-          out.parts.push_back(std::move(part));
-      }
-      return out;
-    }
-    Condition out = is_comparison(s) ? compare(body, s, negated) : of_flag(body, number, negated);
-    if (out.kind != Condition::Kind::Unknown) return out;
-    LoopBody table = body_of(body, number);
-    if (is_table(table)) {
-      out.kind = Condition::Kind::Table;
-      out.table = std::move(table);
-      out.negated = negated;
-    }
-    return out;
+  Condition make(const LoopBody& body, uint32_t number) const {
+    return count_parts(body, number) > kMostParts ? Condition{} : make(body, number, false);
   }
 
   // The axis, other than that of the walk, of which a turn takes several indices along which a
@@ -146,6 +124,46 @@ class Conditions {
   }
 
  private:
+  // A condition with more parts than this is taken as one that may hold anywhere.
+  static constexpr size_t kMostParts = 64;
+  static size_t count_parts(const LoopBody& body, uint32_t number) {
+    std::vector<size_t> parts(number + 1, 1);
+    for (uint32_t i = 0; i <= number; ++i) {
+      const LoopStep& s = body.steps[i];
+      if (!joins_conditions(s)) continue;
+      parts[i] = 0;
+      for (const uint32_t argument : s.arguments) parts[i] += parts[argument];
+      parts[i] = std::min(parts[i], kMostParts + 1);
+    }
+    return parts[number];
+  }
+
+  Condition make(const LoopBody& body, uint32_t number, bool negated) const {
+    const LoopStep& s = body.steps[number];
+    if (joins_conditions(s)) {
+      if (s.op == Op::logical_not) return make(body, s.arguments[0], !negated);
+      const bool all = (s.op == Op::logical_and) != negated;
+      Condition out{.kind = all ? Condition::Kind::All : Condition::Kind::Any};
+      for (const uint32_t argument : s.arguments) {
+        Condition part = make(body, argument, negated);
+        if (part.kind == out.kind)
+          std::ranges::move(part.parts, std::back_inserter(out.parts));
+        else
+          out.parts.push_back(std::move(part));
+      }
+      return out;
+    }
+    Condition out = is_comparison(s) ? compare(body, s, negated) : of_flag(body, number, negated);
+    if (out.kind != Condition::Kind::Unknown) return out;
+    LoopBody table = body_of(body, number);
+    if (is_table(table)) {
+      out.kind = Condition::Kind::Table;
+      out.table = std::move(table);
+      out.negated = negated;
+    }
+    return out;
+  }
+
   bool is_number(const LoopBody& number) const {
     const auto found = along(number);
     return found && !(found->walk && found->rows);

@@ -47,16 +47,16 @@ class WhereFalse {
       if (!carried && is_read_outside(loop, task.target))
         return changes("is read outside of the loop");
       if (task.kind == LoopTask::Kind::Compute)
-        values_[task.target] = step(task.body, task.body.results[0]);
+        values_[task.target] = result_of(task.body, task.body.results[0]);
       if (!carried) return;
       if (task.kind == LoopTask::Kind::Dot) {
         const bool none = std::ranges::any_of(task.body.results, [&](uint32_t result) {
-          const Known factor = step(task.body, result);
+          const Known factor = result_of(task.body, result);
           return factor.kind == Known::Kind::Number && factor.number == 0;
         });
         if (!none) changes("has no factor that is 0");
       } else if (task.kind == LoopTask::Kind::Fold) {
-        const Known body = step(task.body, task.body.results[0]);
+        const Known body = result_of(task.body, task.body.results[0]);
         const DType dtype = body_dtype(task);
         const double identity = bits_to_double(dtype, info(task.monoid).identity(dtype));
         if (body.kind != Known::Kind::Number || body.number != identity)
@@ -82,7 +82,16 @@ class WhereFalse {
     return all > reads(loop.body);
   }
 
-  Known step(const LoopBody& body, uint32_t number) const {
+  // What the result of a body is, of values that are known by now.
+  Known result_of(const LoopBody& body, uint32_t result) {
+    known_.clear();
+    for (ByStep<bool>* said : {&extreme_, &finite_, &false_}) said->clear();
+    return step(body, result);
+  }
+  Known step(const LoopBody& body, uint32_t number) {
+    return known_(body.steps[number], [&] { return find_step(body, number); });
+  }
+  Known find_step(const LoopBody& body, uint32_t number) {
     const LoopStep& s = body.steps[number];
     const auto argument = [&](size_t i) { return step(body, s.arguments[i]); };
     const auto known = [](double x) { return Known{Known::Kind::Number, x}; };
@@ -168,7 +177,10 @@ class WhereFalse {
   }
   // Whether this is a running extreme or a finite one from memory, or a positive multiple of
   // either.
-  bool is_extreme(const LoopBody& body, uint32_t number) const {
+  bool is_extreme(const LoopBody& body, uint32_t number) {
+    return extreme_(body.steps[number], [&] { return find_extreme(body, number); });
+  }
+  bool find_extreme(const LoopBody& body, uint32_t number) {
     const LoopStep& s = body.steps[number];
     if (s.kind == LoopStep::Kind::Load) return tree_.tensors[s.source].finite;
     if (s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::mul)
@@ -182,7 +194,10 @@ class WhereFalse {
 
   // Whether this is finite, because the sums of dots are: constants, dots, and what is made of them
   // by rows that keep small numbers finite.
-  bool is_finite(const LoopBody& body, uint32_t number) const {
+  bool is_finite(const LoopBody& body, uint32_t number) {
+    return finite_(body.steps[number], [&] { return find_finite(body, number); });
+  }
+  bool find_finite(const LoopBody& body, uint32_t number) {
     const LoopStep& s = body.steps[number];
     switch (s.kind) {
       case LoopStep::Kind::Constant:
@@ -207,7 +222,10 @@ class WhereFalse {
   }
 
   // Whether a condition cannot hold where the condition of the step does not hold.
-  bool is_false(const LoopBody& body, uint32_t number) const {
+  bool is_false(const LoopBody& body, uint32_t number) {
+    return false_(body.steps[number], [&] { return find_false(body, number); });
+  }
+  bool find_false(const LoopBody& body, uint32_t number) {
     const LoopStep& s = body.steps[number];
     if (is_condition_(body, s)) return true;
     return s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::logical_and &&
@@ -219,6 +237,9 @@ class WhereFalse {
   IsCondition is_condition_;
   std::map<size_t, Known> values_;
   std::set<size_t> running_;
+  // Of the body at hand.
+  ByStep<Known> known_;
+  ByStep<bool> extreme_, finite_, false_;
 };
 
 }  // namespace
@@ -402,17 +423,21 @@ class LoadedBounds {
 
   // An integer that is made of indices and constants, and does not wrap around.
   static std::optional<Expr> as_index(const LoopBody& body, uint32_t number) {
-    const LoopStep& s = body.steps[number];
-    if (!is_integer(s.dtype) || s.dtype == DType::U64) return std::nullopt;
-    std::optional<Expr> out;
-    if (s.kind == LoopStep::Kind::Index) out = s.at[0];
-    if (s.kind == LoopStep::Kind::Constant) out = Expr(bits_to_int(s.dtype, s.bits));
-    if (s.op == ElementwiseOp::add || s.op == ElementwiseOp::sub) {
-      if (s.kind != LoopStep::Kind::Apply) return out;
-      const auto a = as_index(body, s.arguments[0]), b = as_index(body, s.arguments[1]);
-      if (a && b) out = s.op == ElementwiseOp::add ? *a + *b : *a - *b;
+    std::vector<std::optional<Expr>> known;
+    for (const LoopStep& s : part_of(body, number).steps) {
+      std::optional<Expr> out;
+      if (s.kind == LoopStep::Kind::Index) out = s.at[0];
+      if (s.kind == LoopStep::Kind::Constant && is_integer(s.dtype))
+        out = Expr(bits_to_int(s.dtype, s.bits));
+      if (s.kind == LoopStep::Kind::Apply &&
+          (s.op == ElementwiseOp::add || s.op == ElementwiseOp::sub)) {
+        const auto &a = known[s.arguments[0]], &b = known[s.arguments[1]];
+        if (a && b) out = s.op == ElementwiseOp::add ? *a + *b : *a - *b;
+      }
+      const bool is_index = is_integer(s.dtype) && s.dtype != DType::U64;
+      known.push_back(is_index && out && holds(s.dtype, *out) ? out : std::nullopt);
     }
-    return out && holds(s.dtype, *out) ? out : std::nullopt;
+    return known.back();
   }
   // Whether the dtype has all values of an index.
   static bool holds(DType dtype, const Expr& e) {
@@ -428,7 +453,10 @@ class LoadedBounds {
 
   // Whether a step has one value for all that the loop does, which can be loaded before.
   bool is_fixed(const LoopBody& body, uint32_t number, std::string& why) const {
-    const LoopStep& s = body.steps[number];
+    return std::ranges::all_of(part_of(body, number).steps,
+                               [&](const LoopStep& s) { return is_fixed(s, why); });
+  }
+  bool is_fixed(const LoopStep& s, std::string& why) const {
     if (s.kind == LoopStep::Kind::Read) {
       why = fmt::format("%{} is computed in this kernel, not loaded", tree_.values[s.source].name);
       return false;
@@ -452,9 +480,7 @@ class LoadedBounds {
         out = false;
       }
     });
-    return out && std::ranges::all_of(s.arguments, [&](uint32_t argument) {
-             return is_fixed(body, argument, why);
-           });
+    return out;
   }
 
   const LoopTree& tree_;

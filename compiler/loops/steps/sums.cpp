@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "compiler/loops/text.h"
 #include "ir/ops/scalar.h"
@@ -23,19 +24,23 @@ struct Drawn {
   ElementwiseOp op;            // how the operand that left is applied to the sum
 };
 
-bool varies(const LoopTree& tree, const LoopBody& body, uint32_t number,
-            const std::vector<size_t>& axes) {
-  const LoopStep& s = body.steps[number];
+// For each step: whether its value may differ along the axes.
+std::vector<bool> varying_steps(const LoopTree& tree, const LoopBody& body,
+                                const std::vector<size_t>& axes) {
   const auto uses = [&](const Expr& e) {
     for (const std::string& symbol : e.symbols())
       if (loaded_step(symbol)) return true;
     return std::ranges::any_of(axes, [&](size_t axis) { return e.uses(tree.axes[axis].name); });
   };
-  if (std::ranges::any_of(s.at, uses)) return true;
-  for (const RangeCondition& c : s.conditions)
-    if (uses(c.value) || uses(c.min) || uses(c.limit)) return true;
-  return std::ranges::any_of(s.arguments,
-                             [&](uint32_t argument) { return varies(tree, body, argument, axes); });
+  std::vector<bool> varies;
+  for (const LoopStep& s : body.steps) {
+    bool own = std::ranges::any_of(s.at, uses);
+    for (const RangeCondition& c : s.conditions)
+      own = own || uses(c.value) || uses(c.min) || uses(c.limit);
+    for (const uint32_t argument : s.arguments) own = own || varies[argument];
+    varies.push_back(own);
+  }
+  return varies;
 }
 
 bool finds_extreme(const LoopTask& task) {
@@ -83,13 +88,14 @@ std::optional<Drawn> find_scale(const LoopTask& task) {
 std::optional<Drawn> find_drawn(const LoopTree& tree, const LoopTask& task) {
   if (finds_extreme(task)) return find_scale(task);
   const LoopBody& body = task.body;
-  const auto stays = [&](uint32_t number) { return varies(tree, body, number, task.over); };
+  const std::vector<bool> stays = varying_steps(tree, body, task.over);
   for (size_t result = 0; result < body.results.size(); ++result) {
     Drawn out{result, {body.results[result]}, 0, 0, ElementwiseOp::mul};
     const LoopStep& first = body.steps[out.path[0]];
     if (first.kind == LoopStep::Kind::Apply && first.op == ElementwiseOp::convert &&
         is_floating(body.steps[first.arguments[0]].dtype))
       out.path.push_back(first.arguments[0]);
+    std::set<uint32_t> tried;  // factors of several products
     const std::function<bool()> find = [&] {
       const LoopStep& s = body.steps[out.path.back()];
       if (s.kind != LoopStep::Kind::Apply || !is_floating(s.dtype)) return false;
@@ -97,7 +103,7 @@ std::optional<Drawn> find_drawn(const LoopTree& tree, const LoopTask& task) {
       if (s.op != ElementwiseOp::mul && s.op != ElementwiseOp::neg && !divides) return false;
       for (const size_t leaving : {1, 0}) {
         if (s.arguments.size() < 2 || (leaving == 0 && divides)) continue;
-        if (stays(s.arguments[leaving]) || !stays(s.arguments[1 - leaving])) continue;
+        if (stays[s.arguments[leaving]] || !stays[s.arguments[1 - leaving]]) continue;
         out.leaves = s.arguments[leaving];
         out.stays = s.arguments[1 - leaving];
         out.op = s.op;
@@ -106,6 +112,7 @@ std::optional<Drawn> find_drawn(const LoopTree& tree, const LoopTask& task) {
       // A 16-bit product is rounded; without this operand, it would be rounded otherwise.
       if (is_half(s.dtype)) return false;
       for (size_t i = 0; i < (divides ? 1 : s.arguments.size()); ++i) {
+        if (!tried.insert(s.arguments[i]).second) continue;
         out.path.push_back(s.arguments[i]);
         if (find()) return true;
         out.path.pop_back();
@@ -120,13 +127,19 @@ std::optional<Drawn> find_drawn(const LoopTree& tree, const LoopTask& task) {
 // Copies a step of a body, and the steps that it needs, to another body.
 uint32_t copy_step(const LoopBody& from, uint32_t number, LoopBody& to,
                    const std::unordered_map<std::string, Expr>& at) {
-  LoopStep s = from.steps[number];
-  for (uint32_t& argument : s.arguments) argument = copy_step(from, argument, to, at);
-  for (Expr& e : s.at) e = e.substitute(at);
-  for (RangeCondition& c : s.conditions)
-    for (Expr* e : {&c.value, &c.min, &c.limit}) *e = e->substitute(at);
-  to.steps.push_back(std::move(s));
-  return static_cast<uint32_t>(to.steps.size() - 1);
+  ByStep<uint32_t> copies;
+  const std::function<uint32_t(uint32_t)> copy = [&](uint32_t n) {
+    return copies(from.steps[n], [&] {
+      LoopStep s = from.steps[n];
+      for (uint32_t& argument : s.arguments) argument = copy(argument);
+      for (Expr& e : s.at) e = e.substitute(at);
+      for (RangeCondition& c : s.conditions)
+        for (Expr* e : {&c.value, &c.min, &c.limit}) *e = e->substitute(at);
+      to.steps.push_back(std::move(s));
+      return static_cast<uint32_t>(to.steps.size() - 1);
+    });
+  };
+  return copy(number);
 }
 
 uint32_t convert_to(LoopBody& body, uint32_t number, DType dtype) {
