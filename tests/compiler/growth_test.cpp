@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "compiler/fusion/inlined_size.h"
 #include "compiler/fusion/partition.h"
@@ -315,6 +316,94 @@ TEST(Growth, ManyLoadsOfLanesAreOneVectorAtATime) {
   EXPECT_NE(schedule(strided_windows(49)).find("split i.2 16;"), std::string::npos);
   const Graph graph = strided_windows(49);
   EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), Device("cpu")));
+}
+
+// A chain of so many values, of which each uses the one before it twice, or the two before it. Who
+// follows each use on its own never ends.
+std::string chain_of(const std::string& op, int length) {
+  std::string text, last = "%x", before = "%x";
+  for (int i = 0; i < length; ++i) {
+    std::string own = fmt::format("%c{}", i);
+    const std::string other = op == "mixed" ? before : last;
+    constexpr const char* kMixed[] = {"sub", "max", "add", "mul"};
+    text += op == "select" ? fmt::format(
+                                 "  %p{0} = lt {1}, %x : bool[64, 80]\n"
+                                 "  {2} = select %p{0}, {1}, {1} : f32[64, 80]\n",
+                                 i, last, own)
+                           : fmt::format("  {} = {} {}, {} : f32[64, 80]\n", own,
+                                         op == "mixed" ? kMixed[i % 4] : op, last, other);
+    before = std::exchange(last, own);
+  }
+  return text + fmt::format("  %y = neg {} : f32[64, 80]\n", last);
+}
+
+TEST(Growth, ValuesThatAreUsedTwiceInAChain) {
+  constexpr const char* kReaders[] = {// a sum, a product, a scan, places
+                                      R"(  %r = reduce sum %y {axes: [1]} : f32[64])",
+                                      R"(  %r = dot %y, %w {contract: [1] x [0]} : f32[64, 96])",
+                                      R"(  %r = scan sum %y {axis: 1} : f32[64, 80])",
+                                      R"(  %i = convert %y : i64[64, 80]
+  %r = gather %v, %i {axis: 0} : f32[64, 80])",
+                                      // softmax
+                                      R"(  %m = reduce max %y {axes: [1]} : f32[64]
+  %mb = broadcast %m {axes: [0]} : f32[64, 80]
+  %d = sub %y, %mb : f32[64, 80]
+  %e = exp %d : f32[64, 80]
+  %s = reduce sum %e {axes: [1]} : f32[64]
+  %sb = broadcast %s {axes: [0]} : f32[64, 80]
+  %q = div %e, %sb : f32[64, 80]
+  %r = dot %q, %w {contract: [1] x [0]} : f32[64, 96])",
+                                      // attention
+                                      R"(  %p = dot %y, %x {contract: [1] x [1]} : f32[64, 64]
+  %m = reduce max %p {axes: [1]} : f32[64]
+  %mb = broadcast %m {axes: [0]} : f32[64, 64]
+  %d = sub %p, %mb : f32[64, 64]
+  %e = exp %d : f32[64, 64]
+  %r = dot %e, %x {contract: [1] x [0]} : f32[64, 80])",
+                                      // rows that differ from their mean
+                                      R"(  %m = reduce sum %y {axes: [1]} : f32[64]
+  %mb = broadcast %m {axes: [0]} : f32[64, 80]
+  %d = sub %y, %mb : f32[64, 80]
+  %q = mul %d, %d : f32[64, 80]
+  %r = reduce sum %q {axes: [1]} : f32[64])"};
+  for (const char* op : {"add", "mul", "max", "mixed", "select"})
+    for (const std::string reader : kReaders) {
+      const Graph graph = parse(fmt::format(
+          "graph @main(%x: f32[64, 80], %w: f32[80, 96], %v: f32[300]) {{\n{}{}\n  return %r\n}}",
+          chain_of(op, 48), reader));
+      for (const char* device : {"sim:cpu", "sim:sm_90"})
+        EXPECT_FALSE(compile(graph, Device(device).target()).launches.empty());
+    }
+}
+
+// The same of conditions. Where both sides of a choice hold, terms are left out.
+TEST(Growth, ConditionsThatAreUsedTwiceInAChain) {
+  std::string text, last = "%p", before = "%q";
+  for (int i = 0; i < 48; ++i) {
+    std::string own = fmt::format("%c{}", i);
+    text += fmt::format("  {} = {} {}, {} : bool[64, 64]\n", own,
+                        i % 2 ? "logical_and" : "logical_or", last, before);
+    before = std::exchange(last, own);
+  }
+  const Graph graph = parse(fmt::format(R"(graph @main(%x: f32[64, 80]) {{
+  %i = iota {{axis: 0}} : i32[64, 64]
+  %k = iota {{axis: 1}} : i32[64, 64]
+  %p = ge %i, %k : bool[64, 64]
+  %q = gt %i, %k : bool[64, 64]
+{}  %l = constant -inf : f32[]
+  %lb = broadcast %l {{axes: []}} : f32[64, 64]
+  %t = dot %x, %x {{contract: [1] x [1]}} : f32[64, 64]
+  %z = select {}, %t, %lb : f32[64, 64]
+  %m = reduce max %z {{axes: [1]}} : f32[64]
+  %mb = broadcast %m {{axes: [0]}} : f32[64, 64]
+  %d = sub %z, %mb : f32[64, 64]
+  %e = exp %d : f32[64, 64]
+  %r = dot %e, %x {{contract: [1] x [0]}} : f32[64, 80]
+  return %r
+}})",
+                                        text, last));
+  for (const char* device : {"sim:cpu", "sim:sm_90"})
+    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), Device(device)));
 }
 
 // --- What repeats --------------------------------------------------------------------------------

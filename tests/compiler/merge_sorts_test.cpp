@@ -134,6 +134,36 @@ graph @lines(%x: bf16[n, 300]) {
   }
 }
 
+// The first elements are looked for in a few parts of each line. Equal elements of several parts,
+// of which not all are wanted, keep their order too.
+TEST(MergeSorts, FirstOfLongLines) {
+  for (const auto& [extent, count] : {std::pair{601, 2}, {900, 1}, {4000, 50}}) {
+    const Graph graph = testing::parse(fmt::format(R"(
+symbol n: 0..4096
+graph @lines(%x: bf16[n, {0}]) {{
+  %down = argsort %x {{axis: 1, descending: true}} : i64[n, {1}]
+  %up = argsort %x {{axis: 1}} : i64[n, {1}]
+  return %down, %up
+}}
+)",
+                                                   extent, count));
+    for (const char* name : {"cpu", "sim:sm_90"}) {
+      const Device device(name);
+      if (name[0] == 's' && extent > 1000) continue;  // takes long
+      const auto program = testing::compile_for(device, graph);
+      for (const int64_t lines : {0, 1, 3}) {
+        fuzz::Random random(static_cast<uint64_t>(lines));
+        HostTensor x(DType::BF16, {lines, extent});
+        const int64_t most = random.pick({2, 40});
+        for (int64_t i = 0; i < x.numel(); ++i)
+          x.set_double(i, static_cast<double>(random.within(-most, most)));
+        const std::vector<HostTensor> inputs = {x};
+        expect_equal(graph, inputs, testing::run(program, device, inputs));
+      }
+    }
+  }
+}
+
 // A sort reads its constants at thousands of places. They are written in the kernels that read
 // them.
 TEST(MergeSorts, ConstantsAreNoKernels) {
