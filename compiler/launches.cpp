@@ -65,21 +65,13 @@ constexpr double kSlowerInList = 1.1;
 // and 2048x10 took 0.4 ms longer in a list than apart.
 constexpr double kMostLaunchesOfProduct = 30;
 
-bool multiplies(const LoopTree& tree) {
-  bool out = false;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      out = out || task.kind == LoopTask::Kind::Dot;
-    });
-  return out;
-}
-
 // Why the longest member of a list should not run with steps that serve all; nullopt if it may.
 // `listed` is the scheduled tree of the list with the sizes of this member.
 std::optional<Refusal> refuse_if_slower(const CompiledFusion& longest, const LoopTree& listed,
                                         const Target& target) {
   const double alone = longest.seconds;
-  if (multiplies(listed) && alone > kMostLaunchesOfProduct * target.launch_seconds)
+  if (has_kind(listed, LoopTask::Kind::Dot) &&
+      alone > kMostLaunchesOfProduct * target.launch_seconds)
     return Refusal{&codes::kUnlike,
                    fmt::format("the product of @{} takes {:.1f} us, so that a launch less is "
                                "nothing beside steps for its sizes alone",

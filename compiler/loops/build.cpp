@@ -181,11 +181,9 @@ struct BodySink {
   }
   void note_axes(Value value, std::set<std::string>& out) const {
     visit_parts(value, [&](const LoopStep& s) {
-      for (const Expr& e : s.at)
+      for_each_expr(s, [&](const Expr& e) {
         for (const std::string& symbol : e.symbols()) out.insert(symbol);
-      for (const RangeCondition& c : s.conditions)
-        for (const Expr* e : {&c.value, &c.min, &c.limit})
-          for (const std::string& symbol : e->symbols()) out.insert(symbol);
+      });
     });
   }
   // Splits a value into another value and a positive constant by which that is multiplied. It also
@@ -437,8 +435,7 @@ class TreeBuilder {
         continue;
       load.otherwise = none.bits;
       if (says_inside(load)) load.conditions.clear();
-      body.steps.push_back(std::move(load));
-      result = static_cast<uint32_t>(body.steps.size() - 1);
+      result = push(body, std::move(load));
     }
     remove_dead_steps(body);
   }
@@ -580,15 +577,7 @@ class TreeBuilder {
   void rename(Root& root, const std::unordered_map<std::string, Expr>& index) {
     const auto bind = [&](Expr& e) { e = e.substitute(index); };
     LoopTask& task = root.task;
-    for (Expr& e : task.at) bind(e);
-    for (LoopStep& s : task.body.steps) {
-      for (Expr& e : s.at) bind(e);
-      for (RangeCondition& c : s.conditions) {
-        bind(c.value);
-        bind(c.min);
-        bind(c.limit);
-      }
-    }
+    for_each_expr(task, bind);
     const LoopForm* form = forms_.find(root.node);
     for (size_t i = 0; i < root.domain.size(); ++i) {
       if (root.domain[i] == kNone) continue;
@@ -662,12 +651,7 @@ class TreeBuilder {
     };
     for (const LoopTensor& tensor : tree_.tensors) note_all(tensor.type.shape);
     for (const LoopAxis& axis : tree_.axes) note(axis.extent);
-    for (const Root& root : roots_)
-      for (const LoopStep& s : root.task.body.steps) {
-        for (const Expr& e : s.at) note(e);
-        for (const RangeCondition& c : s.conditions)
-          for (const Expr* e : {&c.value, &c.min, &c.limit}) note(*e);
-      }
+    for (const Root& root : roots_) for_each_expr(root.task.body, note);
     for (const Expr& symbol : forms_.symbols())
       if (used.contains(symbol.symbol_name())) tree_.symbols.push_back(symbol);
   }

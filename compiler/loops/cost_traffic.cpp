@@ -143,18 +143,16 @@ class Traffic {
 
   void add() {
     std::vector<double> written(tree_.tensors.size());
-    for (const LoopRegion& phase : tree_.phases)
-      for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-        const auto axes = axes_of_steps(tree_, task.body);
-        const std::set<size_t> tile = all_axes(tree_, task);
-        for (size_t i = 0; i < axes.size(); ++i)
-          if (task.body.steps[i].kind == LoopStep::Kind::Load)
-            add_load(task, task.body.steps[i], axes[i], tile, around);
-        if (!task.makes_value())
-          written[task.target] +=
-              elements_along(tree_, stored_axes(task, axes)) *
-              static_cast<double>(size_of(tree_.tensors[task.target].type.dtype));
-      });
+    for_each_task(tree_, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+      const auto axes = axes_of_steps(tree_, task.body);
+      const std::set<size_t> tile = all_axes(tree_, task);
+      for (size_t i = 0; i < axes.size(); ++i)
+        if (task.body.steps[i].kind == LoopStep::Kind::Load)
+          add_load(task, task.body.steps[i], axes[i], tile, around);
+      if (!task.makes_value())
+        written[task.target] += elements_along(tree_, stored_axes(task, axes)) *
+                                static_cast<double>(size_of(tree_.tensors[task.target].type.dtype));
+    });
     for (size_t t = 0; t < tree_.tensors.size(); ++t) {
       out_.read += std::min(read_[t], bytes_of(tree_.tensors[t]));
       out_.written += std::min(written[t], bytes_of(tree_.tensors[t]));

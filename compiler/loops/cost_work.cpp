@@ -156,26 +156,25 @@ bool multiplies_tile(const LoopTree& tree, const LoopTask& task,
 // Bytes of shared memory for what is kept on chip, and for factors that turns make.
 int64_t chip_bytes(const LoopTree& tree) {
   double out = 0;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-      const auto extents = [&](const auto& axes) {
-        double elements = 1;
-        for (const size_t axis : axes) elements *= most(extent_in(tree, around, axis));
-        return elements;
-      };
-      if (task.makes_value() && tree.values[task.target].storage == Storage::Chip) {
-        const LoopValue& value = tree.values[task.target];
-        const double slots =
-            around.empty() ? 1 : static_cast<double>(std::max<int64_t>(around.back()->ring, 1));
-        out += extents(value.axes) * static_cast<double>(size_of(value.dtype)) * slots;
-      }
-      if (!multiplies_tile(tree, task, around)) return;
-      for (size_t n = 0; n < task.body.results.size(); ++n) {
-        if (task.body.steps[task.body.results[n]].kind != LoopStep::Kind::Apply) continue;
-        const LoopTask factor = with_factor(task, n);
-        out += extents(axes_used(tree, factor)) * static_cast<double>(size_of(body_dtype(task)));
-      }
-    });
+  for_each_task(tree, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+    const auto extents = [&](const auto& axes) {
+      double elements = 1;
+      for (const size_t axis : axes) elements *= most(extent_in(tree, around, axis));
+      return elements;
+    };
+    if (task.makes_value() && tree.values[task.target].storage == Storage::Chip) {
+      const LoopValue& value = tree.values[task.target];
+      const double slots =
+          around.empty() ? 1 : static_cast<double>(std::max<int64_t>(around.back()->ring, 1));
+      out += extents(value.axes) * static_cast<double>(size_of(value.dtype)) * slots;
+    }
+    if (!multiplies_tile(tree, task, around)) return;
+    for (size_t n = 0; n < task.body.results.size(); ++n) {
+      if (task.body.steps[task.body.results[n]].kind != LoopStep::Kind::Apply) continue;
+      const LoopTask factor = with_factor(task, n);
+      out += extents(axes_used(tree, factor)) * static_cast<double>(size_of(body_dtype(task)));
+    }
+  });
   return static_cast<int64_t>(out);
 }
 
@@ -220,8 +219,7 @@ double factor_elements(const LoopTree& tree, const LoopTask& dot,
 // in registers when it is multiplied, whatever else it was computed from.
 int64_t loaded_factors(const LoopTask& dot) {
   return std::ranges::count_if(dot.body.results, [&](uint32_t result) {
-    LoopBody factor{.steps = dot.body.steps, .results = {result}};
-    remove_dead_steps(factor);
+    const LoopBody factor = part_of(dot.body, result);
     return std::ranges::any_of(factor.steps,
                                [](const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }) &&
            std::ranges::none_of(factor.steps,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "compiler/loops/emit_p.h"
+#include "compiler/loops/steps/places.h"
 #include "ir/code/walk.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/text.h"
@@ -462,12 +463,6 @@ Expr TreeEmitter::item() const {
   return out;
 }
 
-bool reads(const LoopBody& body, size_t value) {
-  return std::any_of(body.steps.begin(), body.steps.end(), [&](const LoopStep& s) {
-    return s.kind == LoopStep::Kind::Read && s.source == value;
-  });
-}
-
 namespace {
 
 bool has_stage(const LoopRegion& region) {
@@ -475,14 +470,6 @@ bool has_stage(const LoopRegion& region) {
     const auto* task = std::get_if<LoopTask>(&item);
     return task ? task->kind == LoopTask::Kind::Stage : has_stage(std::get<Box<Loop>>(item)->body);
   });
-}
-
-bool reads(const LoopItem& item, size_t value) {
-  if (const auto* task = std::get_if<LoopTask>(&item))
-    return reads(task->body, value) || (task->rescale && reads(*task->rescale, value));
-  const LoopRegion& body = std::get<Box<Loop>>(item)->body;
-  return std::any_of(body.begin(), body.end(),
-                     [&](const LoopItem& inner) { return reads(inner, value); });
 }
 
 }  // namespace

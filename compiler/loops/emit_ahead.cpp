@@ -42,7 +42,7 @@ bool TreeEmitter::is_late(const LoopRegion& region, const LoopTask& stage) const
   if (!late) return false;
   return std::none_of(region.begin(), region.end(), [&](const LoopItem& item) {
     const auto* task = std::get_if<LoopTask>(&item);
-    return task && task != late && reads_value(*task, stage.target);
+    return task && task != late && reads(task->body, stage.target);
   });
 }
 
@@ -118,7 +118,7 @@ void TreeEmitter::stream_ahead(const Stream& stream, const LoopTask& late) {
         if (t.ahead == 0) start();
         pipes(false, [&](Pipe& pipe) {
           const bool read = std::ranges::any_of(
-              pipe.stages, [&](const LoopTask* stage) { return reads_value(t, stage->target); });
+              pipe.stages, [&](const LoopTask* stage) { return reads(t.body, stage->target); });
           if (read && !pipe.held) get(pipe);
         });
         task(t);

@@ -19,22 +19,7 @@ namespace braze {
 // The axes over which a task runs: those of its value and those along which it combines. A store
 // runs over all axes that it names.
 std::vector<size_t> TreeEmitter::axes_of(const LoopTask& task) const {
-  std::set<size_t> out(task.over.begin(), task.over.end());
-  if (task.makes_value()) {
-    const auto& own = tree_.values[task.target].axes;
-    out.insert(own.begin(), own.end());
-    return {out.begin(), out.end()};
-  }
-  const auto note = [&](const Expr& e) {
-    for (size_t axis = 0; axis < tree_.axes.size(); ++axis)
-      if (e.uses(name_of(axis))) out.insert(axis);
-  };
-  for (const Expr& e : task.at) note(e);
-  for (const LoopStep& s : task.body.steps) {
-    for (const Expr& e : s.at) note(e);
-    for (const RangeCondition& c : s.conditions)
-      for (const Expr* e : {&c.value, &c.min, &c.limit}) note(*e);
-  }
+  const std::set<size_t> out = tile_axes(tree_, task);
   return {out.begin(), out.end()};
 }
 

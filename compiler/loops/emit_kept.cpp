@@ -24,12 +24,6 @@ std::vector<const LoopRegion*> regions_of(const LoopRegion& phase,
   return out;
 }
 
-bool runs_over(const Loop& loop, const std::vector<size_t>& axes) {
-  return std::ranges::any_of(loop.levels, [&](const LoopLevel& level) {
-    return std::ranges::count(axes, level.axis) > 0;
-  });
-}
-
 }  // namespace
 
 // Notes for each value in memory where it lives: in the innermost region that holds its task and
@@ -55,7 +49,7 @@ void TreeEmitter::plan_kept(const LoopRegion& phase) {
       // A state lives in the region that holds the loop which carries it.
       auto outside = regions;
       for (size_t i = around.size(); i-- > 0;)
-        if (runs_over(*around[i], task.over)) outside.resize(i + 1);
+        if (runs_over_any(*around[i], task.over)) outside.resize(i + 1);
       note(task.target, outside);
       if (auto slabs = slabs_of(task, around); !slabs.empty()) slabs_[task.target] = slabs;
     }
@@ -82,7 +76,7 @@ std::vector<int64_t> TreeEmitter::room_of(size_t value, const LoopRegion& items)
     int64_t room = extent;
     for_each_task(items, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
       const bool makes = task.makes_value() && task.target == value;
-      if (!makes && !reads_value(task, value)) return;
+      if (!makes && !reads(task.body, value)) return;
       int64_t turn = 1;
       for (const Loop* loop : around)
         for (const LoopLevel& level : loop->levels)

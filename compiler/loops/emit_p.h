@@ -313,7 +313,6 @@ class TreeEmitter {
     ValueOperand lowest, highest;
   };
   int64_t turn_of_reader(size_t value, size_t axis) const;
-  static bool reads_value(const LoopTask& task, size_t value);
   const LoopTask& store_of(size_t value) const;
   bool is_there(const LoopTask& store) const;
   void note_places(const LoopTask& task);
@@ -560,8 +559,5 @@ class TreeEmitter {
   std::optional<GroupTurn> group_turn_;
   TokenId token_;
 };
-
-/// Whether a step of the body reads the value.
-bool reads(const LoopBody& body, size_t value);
 
 }  // namespace braze

@@ -13,31 +13,23 @@ namespace braze {
 // The most indices of the axis that a turn of a task which reads the value takes; 0: no loop.
 int64_t TreeEmitter::turn_of_reader(size_t value, size_t axis) const {
   int64_t out = 0;
-  for (const LoopRegion& phase : tree_.phases)
-    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-      if (!reads_value(task, value)) return;
-      int64_t innermost = 0;
-      for (const Loop* loop : around)
-        for (const LoopLevel& level : loop->levels)
-          if (level.axis == axis) innermost = level.turn;
-      out = std::max(out, innermost);
-    });
-  return out;
-}
-
-bool TreeEmitter::reads_value(const LoopTask& task, size_t value) {
-  return std::ranges::any_of(task.body.steps, [&](const LoopStep& s) {
-    return s.kind == LoopStep::Kind::Read && s.source == value;
+  for_each_task(tree_, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+    if (!reads(task.body, value)) return;
+    int64_t innermost = 0;
+    for (const Loop* loop : around)
+      for (const LoopLevel& level : loop->levels)
+        if (level.axis == axis) innermost = level.turn;
+    out = std::max(out, innermost);
   });
+  return out;
 }
 
 // The store of a value that lives in the memory of the result.
 const LoopTask& TreeEmitter::store_of(size_t value) const {
   const LoopTask* out = nullptr;
-  for (const LoopRegion& phase : tree_.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      if (!task.makes_value() && reads_value(task, value)) out = &task;
-    });
+  for_each_task(tree_, [&](const LoopTask& task, const auto&) {
+    if (!task.makes_value() && reads(task.body, value)) out = &task;
+  });
   if (!out) refuse({}, fmt::format("%{} is stored nowhere", tree_.values[value].name));
   return *out;
 }

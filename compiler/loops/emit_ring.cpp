@@ -92,7 +92,7 @@ void TreeEmitter::declare_slots(const LoopTask& task, const Loop& loop) {
   }
   bool along = false;  // whether the rows of a slot run along the summed axis
   for_each_task(loop.body, [&](const LoopTask& reader, const auto&) {
-    along |= reads_value(reader, task.target) && !value.axes.empty() &&
+    along |= reads(reader.body, task.target) && !value.axes.empty() &&
              contains(reader.over, value.axes.back());
   });
   const auto order = fetched_axes(task.target);
@@ -130,7 +130,7 @@ void TreeEmitter::ring(const Stream& stream) {
   const auto in_tile = [&](const LoopItem& item) {
     const auto* task = std::get_if<LoopTask>(&item);
     return task && !is_made_ahead(tree_, *task) && length > 1 &&
-           (contains(task->over, axis) || own_axes(tree_, *task).contains(axis));
+           tile_axes(tree_, *task).contains(axis);
   };
   if (!whole && !ends && stream.loop.bounds && std::ranges::any_of(stream.loop.body, in_tile))
     refuse(stream.loop.location,
@@ -469,16 +469,10 @@ void TreeEmitter::multiply_matrices(const LoopTask& task) {
 
 // Whether a factor of a dot is made of tiles in registers that run along the summed axis.
 bool TreeEmitter::makes_of_registers(const LoopTask& task, uint32_t result, size_t summed) const {
-  LoopBody only = task.body;
-  only.results = {result};
-  const std::vector<bool> needed = needed_steps(only);
-  for (size_t i = 0; i < needed.size(); ++i) {
-    const LoopStep& s = only.steps[i];
-    if (needed[i] && s.kind == LoopStep::Kind::Read && !chips_.contains(s.source) &&
-        contains(tree_.values[s.source].axes, summed))
-      return true;
-  }
-  return false;
+  return std::ranges::any_of(part_of(task.body, result).steps, [&](const LoopStep& s) {
+    return s.kind == LoopStep::Kind::Read && !chips_.contains(s.source) &&
+           contains(tree_.values[s.source].axes, summed);
+  });
 }
 
 // The axes along which a factor of a dot varies.

@@ -179,9 +179,7 @@ std::pair<MemoryId, bool> TreeEmitter::factor_window(const LoopTask& task, size_
   if (axes.size() != 2)
     refuse(task.location,
            "a factor of a wgmma must be a matrix, with an axis of its own and the summed axis");
-  const auto summed = [&](size_t axis) {
-    return std::find(task.over.begin(), task.over.end(), axis) != task.over.end();
-  };
+  const auto summed = [&](size_t axis) { return contains(task.over, axis); };
   if (summed(axes[0]) == summed(axes[1]))
     refuse(task.location, "one axis of a factor must be summed, and the other must not");
   own = summed(axes[0]) ? axes[1] : axes[0];
@@ -217,18 +215,13 @@ ValueId TreeEmitter::left_factor(const LoopTask& task) {
 // may be anything (exp(0 - m) is infinite if m is low enough), and so may sums of another dot, of
 // an infinite row times the zeros there.
 bool TreeEmitter::is_zero_beyond(const LoopTask& task, uint32_t result) const {
-  LoopBody only = task.body;
-  only.results = {result};
-  const std::vector<bool> needed = needed_steps(only);
-  for (size_t i = 0; i < needed.size(); ++i) {
-    const LoopStep& s = only.steps[i];
+  return std::ranges::all_of(part_of(task.body, result).steps, [&](const LoopStep& s) {
     const bool converts = s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::convert;
     const bool reads_zero = s.kind == LoopStep::Kind::Read &&
                             (!tree_.roles || !chips_.contains(s.source)) &&
                             task_at(tree_, maker_of(tree_, s.source)).kind != LoopTask::Kind::Dot;
-    if (needed[i] && !reads_zero && !converts) return false;
-  }
-  return true;
+    return reads_zero || converts;
+  });
 }
 
 void TreeEmitter::start_dot(const LoopTask& task, ValueId factor) {

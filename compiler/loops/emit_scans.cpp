@@ -48,8 +48,7 @@ void TreeEmitter::note_digits(const LoopRegion& phase) {
       const int64_t extent = extent_of(axis, inside);
       if (extent == 1) continue;
       dims.push_back({axis, extent, layout.axes.at(dims.size())});
-      if (std::find(task.over.begin(), task.over.end(), axis) != task.over.end())
-        digits_.try_emplace({axis, extent}, dims.back().digits);
+      if (contains(task.over, axis)) digits_.try_emplace({axis, extent}, dims.back().digits);
     }
   });
   // A store along a folded axis lies as the terms do, along those axes of theirs that it has.
@@ -109,7 +108,7 @@ std::vector<ValueId> TreeEmitter::combined(const LoopTask& task, const std::vect
 // Whether the value has all results of the scan, and not only the last one.
 bool TreeEmitter::keeps_axis(const LoopTask& scan) const {
   const std::vector<size_t>& axes = tree_.values[scan.target].axes;
-  return std::find(axes.begin(), axes.end(), scan.over[0]) != axes.end();
+  return contains(axes, scan.over[0]);
 }
 
 // What comes before the first element: the identity, or what the body says.

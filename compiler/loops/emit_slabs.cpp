@@ -13,10 +13,7 @@ namespace braze {
 std::vector<LoopLevel> TreeEmitter::slabs_of(const LoopTask& task,
                                              const std::vector<const Loop*>& around) const {
   if (task.kind != LoopTask::Kind::Dot || code_.warps > 0) return {};
-  const auto is_over = [&](const Loop* loop) {
-    return std::ranges::any_of(
-        loop->levels, [&](const LoopLevel& level) { return contains(task.over, level.axis); });
-  };
+  const auto is_over = [&](const Loop* loop) { return runs_over_any(*loop, task.over); };
   std::vector<LoopLevel> out;
   for (auto it = std::ranges::find_if(around, is_over); it != around.end(); ++it)
     for (const LoopLevel& level : (*it)->levels)

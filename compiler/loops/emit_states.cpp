@@ -12,11 +12,7 @@ namespace braze {
 std::vector<const LoopTask*> TreeEmitter::states_of(const Loop& loop) const {
   std::vector<const LoopTask*> out;
   for_each_task(loop.body, [&](const LoopTask& task, const std::vector<const Loop*>&) {
-    const bool over = std::any_of(task.over.begin(), task.over.end(), [&](size_t axis) {
-      return std::ranges::any_of(loop.levels,
-                                 [&](const LoopLevel& level) { return level.axis == axis; });
-    });
-    if (task.has_state() && over) out.push_back(&task);
+    if (task.has_state() && runs_over_any(loop, task.over)) out.push_back(&task);
   });
   return out;
 }
@@ -50,7 +46,7 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
         const auto& axes = tree_.values[task.target].axes;
         // The tile of a loop of at most one turn is all of the axis.
         if (tree_.axes[level.axis].extent.range().max <= level.turn) continue;
-        if (std::find(axes.begin(), axes.end(), level.axis) != axes.end())
+        if (contains(axes, level.axis))
           refuse(task.location, fmt::format("the state %{} has the axis {}, but a loop inside of "
                                             "the one that carries it runs over that axis",
                                             tree_.values[task.target].name, name_of(level.axis)));

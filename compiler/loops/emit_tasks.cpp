@@ -477,13 +477,11 @@ void TreeEmitter::buffered_stage(const LoopTask& task) {
 int64_t TreeEmitter::row_padding(size_t value) const {
   const LoopValue& kept = tree_.values[value];
   bool padded = false;
-  for (const LoopRegion& phase : tree_.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      if (!reads_value(task, value)) return;
-      padded |= task.unit == Unit::Mma && is_half(kept.dtype);
-      padded |=
-          task.unit == Unit::Fma && !kept.axes.empty() && contains(task.over, kept.axes.back());
-    });
+  for_each_task(tree_, [&](const LoopTask& task, const auto&) {
+    if (!reads(task.body, value)) return;
+    padded |= task.unit == Unit::Mma && is_half(kept.dtype);
+    padded |= task.unit == Unit::Fma && !kept.axes.empty() && contains(task.over, kept.axes.back());
+  });
   return padded ? kAccessBytes / static_cast<int64_t>(size_of(kept.dtype)) : 0;
 }
 
@@ -572,10 +570,9 @@ void TreeEmitter::store(const Stored& stored) {
 
 void TreeEmitter::note_layouts() {
   if (tree_.roles) return;
-  for (const LoopRegion& phase : tree_.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      if (task.layout) note_layout(*task.layout);
-    });
+  for_each_task(tree_, [&](const LoopTask& task, const auto&) {
+    if (task.layout) note_layout(*task.layout);
+  });
 }
 
 // Makes a transposed tile, for readers with another layout: the value is computed with its two

@@ -180,10 +180,9 @@ bool is_finite(const LoopForms& forms, NodeId node) {
     return false;
   const LoopTree tree = build_loops(forms, alone(forms, node), "finite");
   bool out = false;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      if (task.kind == LoopTask::Kind::Fold) out = Finite(forms, tree, task).run();
-    });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) {
+    if (task.kind == LoopTask::Kind::Fold) out = Finite(forms, tree, task).run();
+  });
   return out;
 }
 

@@ -61,8 +61,7 @@ bool spreads(const LoopBody& body, size_t value, bool before, uint64_t identity)
 
 std::vector<bool> guarded_values(const LoopTree& tree) {
   std::vector<const LoopTask*> tasks;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) { tasks.push_back(&task); });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) { tasks.push_back(&task); });
   std::vector<bool> out(tree.values.size());
   for (const LoopTask* fold : tasks) {
     if (fold->kind != LoopTask::Kind::Fold) continue;

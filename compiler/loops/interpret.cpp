@@ -124,12 +124,8 @@ class TreeInterpreter {
     const LoopItem* maker = nullptr;
     for (const LoopItem& item : loop.body)
       each_task(item, [&](const LoopTask& task) {
-        const auto over_here = [&](size_t axis) {
-          return std::any_of(loop.levels.begin(), loop.levels.end(),
-                             [&](const LoopLevel& level) { return level.axis == axis; });
-        };
         const auto around = [&](size_t axis) { return loops_[axis] > 0; };
-        if (std::none_of(task.over.begin(), task.over.end(), over_here) ||
+        if (!runs_over_any(loop, task.over) ||
             std::any_of(task.over.begin(), task.over.end(), around))
           return;
         begin(task);
@@ -489,8 +485,7 @@ class TreeInterpreter {
     } else {
       std::vector<size_t> all;
       for (const size_t axis : axes)
-        if (std::find(task.along.begin(), task.along.end(), axis) == task.along.end())
-          all.push_back(axis);
+        if (!contains(task.along, axis)) all.push_back(axis);
       all.insert(all.end(), task.over.begin(), task.over.end());
       each(all, range_, [&] { combine(task, state); });
     }
@@ -511,19 +506,12 @@ class TreeInterpreter {
   // Stores at all indices of the axes on which the body or the coordinates depend.
   void store(const LoopTask& task) {
     std::vector<size_t> axes;
-    const auto note = [&](const Expr& e) {
+    for_each_expr(task, [&](const Expr& e) {
       for (const std::string& name : e.symbols())
         if (const auto axis = axis_of_.find(name);
-            axis != axis_of_.end() &&
-            std::find(axes.begin(), axes.end(), axis->second) == axes.end())
+            axis != axis_of_.end() && !contains(axes, axis->second))
           axes.push_back(axis->second);
-    };
-    for (const Expr& e : task.at) note(e);
-    for (const LoopStep& s : task.body.steps) {
-      for (const Expr& e : s.at) note(e);
-      for (const RangeCondition& c : s.conditions)
-        for (const Expr* e : {&c.value, &c.min, &c.limit}) note(*e);
-    }
+    });
     stand(range_);
     HostTensor& tensor = tensors_[task.target];
     each(axes, range_, [&] {

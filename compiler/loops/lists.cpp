@@ -37,7 +37,7 @@ std::vector<Expr*> exprs_of(LoopTree& tree) {
     for (Expr& stride : tensor.strides) out.push_back(&stride);
   const auto note = [&](Expr& e) { out.push_back(&e); };
   for (LoopRegion& phase : tree.phases) {
-    change_tasks(phase, [&](LoopTask& task) { change_exprs(task, note); });
+    change_tasks(phase, [&](LoopTask& task) { for_each_expr(task, note); });
     note_loops(phase, out);
   }
   return out;

@@ -464,8 +464,7 @@ class TreeParser {
     if (depth > kMaxBodyDepth)
       scanner_.fail_here("the body is nested too deeply; compute a part of it in a task before");
     depths_.push_back(depth);
-    body_->steps.push_back(std::move(step));
-    return static_cast<uint32_t>(body_->steps.size() - 1);
+    return braze::push(*body_, std::move(step));
   }
 
   // The step of a term. The text of a literal is read again, now with its dtype.

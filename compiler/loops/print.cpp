@@ -249,9 +249,7 @@ class TreePrinter {
       const LoopStep& s = body.steps[i];
       if (uses[i] == 0 && !in_coordinates[i]) continue;
       for (const uint32_t argument : s.arguments) ++uses[argument];
-      for (const Expr& e : s.at) note(e);
-      for (const RangeCondition& c : s.conditions)
-        for (const Expr* e : {&c.value, &c.min, &c.limit}) note(*e);
+      for_each_expr(s, note);
     }
     named_.assign(body.steps.size(), {});
     lets_.clear();

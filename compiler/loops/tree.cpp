@@ -35,6 +35,18 @@ Expr limit_symbol(const LoopAxis& axis, size_t n) {
   return Expr::symbol(axis.name + ".limit" + (n == 0 ? "" : std::to_string(n)), kLimits);
 }
 
+bool contains(const std::vector<size_t>& list, size_t element) {
+  return std::ranges::find(list, element) != list.end();
+}
+
+bool runs_over(const Loop& loop, size_t axis) {
+  return std::ranges::find(loop.levels, axis, &LoopLevel::axis) != loop.levels.end();
+}
+
+bool runs_over_any(const Loop& loop, const std::vector<size_t>& axes) {
+  return std::ranges::any_of(axes, [&](size_t axis) { return runs_over(loop, axis); });
+}
+
 bool compares_limit(const LoopTree& tree, const Loop& loop, const IndexComparison& part) {
   for (size_t n = 0; loop.limit && n < loop.limit->results.size(); ++n) {
     const std::string symbol = limit_symbol(tree.axes[loop.levels[0].axis], n).symbol_name();
@@ -104,12 +116,7 @@ std::optional<std::string> no_partial_sums(const LoopTree& tree, const Loop& loo
   if (loop.ring > 0 || tree.roles) return "a stream that fetches ahead has no partial sums";
   std::optional<std::string> why;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-    const bool carried = task.has_state() && std::ranges::any_of(task.over, [&](size_t axis) {
-                           return std::ranges::any_of(loop.levels, [&](const LoopLevel& level) {
-                             return level.axis == axis;
-                           });
-                         });
-    if (!carried) return;
+    if (!task.has_state() || !runs_over_any(loop, task.over)) return;
     const std::string& name = tree.values[task.target].name;
     if (task.kind != LoopTask::Kind::Fold && task.kind != LoopTask::Kind::Dot)
       why = fmt::format("%{} is no fold, and parts of it cannot be added", name);
@@ -145,9 +152,7 @@ std::vector<bool> needed_steps(const LoopBody& body) {
     if (!needed[i]) continue;
     const LoopStep& s = body.steps[i];
     for (const uint32_t argument : s.arguments) needed[argument] = true;
-    for (const Expr& e : s.at) need(e);
-    for (const RangeCondition& c : s.conditions)
-      for (const Expr* e : {&c.value, &c.min, &c.limit}) need(*e);
+    for_each_expr(s, need);
   }
   return needed;
 }
@@ -162,9 +167,7 @@ void remove_dead_steps(LoopBody& body) {
     if (!needed[i]) continue;
     LoopStep& s = body.steps[i];
     for (uint32_t& argument : s.arguments) argument = number[argument];
-    for (Expr& e : s.at) e = e.substitute(symbols);
-    for (RangeCondition& c : s.conditions)
-      for (Expr* e : {&c.value, &c.min, &c.limit}) *e = e->substitute(symbols);
+    for_each_expr(s, [&](Expr& e) { e = e.substitute(symbols); });
     number[i] = static_cast<uint32_t>(kept.size());
     symbols.insert_or_assign(loaded_symbol(i).symbol_name(), loaded_symbol(number[i]));
     kept.push_back(std::move(s));
@@ -177,6 +180,17 @@ LoopBody part_of(LoopBody body, uint32_t step) {
   body.results = {step};
   remove_dead_steps(body);
   return body;
+}
+
+uint32_t push(LoopBody& body, LoopStep step) {
+  body.steps.push_back(std::move(step));
+  return static_cast<uint32_t>(body.steps.size() - 1);
+}
+
+bool reads(const LoopBody& body, size_t value) {
+  return std::ranges::any_of(body.steps, [&](const LoopStep& s) {
+    return s.kind == LoopStep::Kind::Read && s.source == value;
+  });
 }
 
 namespace {
@@ -202,6 +216,17 @@ void for_each_task(
     const std::function<void(const LoopTask&, const std::vector<const Loop*>&)>& visit) {
   std::vector<const Loop*> around;
   walk(region, around, visit);
+}
+void for_each_task(
+    const LoopTree& tree,
+    const std::function<void(const LoopTask&, const std::vector<const Loop*>&)>& visit) {
+  for (const LoopRegion& phase : tree.phases) for_each_task(phase, visit);
+}
+
+bool has_kind(const LoopTree& tree, LoopTask::Kind kind) {
+  bool out = false;
+  for_each_task(tree, [&](const LoopTask& task, const auto&) { out |= task.kind == kind; });
+  return out;
 }
 
 std::optional<IndexComparison> with_axes(const LoopTree& tree, const IndexComparison& condition) {

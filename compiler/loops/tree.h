@@ -11,6 +11,7 @@
 // loop over the axis takes. If no loop runs over the axis, the tile has the whole axis.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <optional>
 #include <string>
@@ -106,6 +107,7 @@ struct LoopStep {
 struct LoopBody {
   std::vector<LoopStep> steps;
   std::vector<uint32_t> results;  ///< numbers of steps
+  friend bool operator==(const LoopBody&, const LoopBody&) = default;
 };
 
 /// How the partial states of parallel turns are combined. The order is always that of the turns.
@@ -172,6 +174,7 @@ struct LoopTask {
 struct LoopLevel {
   size_t axis = 0;
   int64_t turn = 1;
+  friend bool operator==(const LoopLevel&, const LoopLevel&) = default;
 };
 
 /// The part of the machine that takes the turns of a parallel loop.
@@ -250,6 +253,25 @@ struct LoopTree {
   std::vector<LoopRegion> phases;
 };
 
+/// Calls `visit` for every index expression of a step, of a body, or of a task with its coordinates
+/// and its rescale. They may be const.
+template <class Of, class Visit>
+requires(std::same_as<std::remove_const_t<Of>, LoopStep> ||
+         std::same_as<std::remove_const_t<Of>, LoopBody> ||
+         std::same_as<std::remove_const_t<Of>, LoopTask>) void for_each_expr(Of& of,
+                                                                             const Visit& visit) {
+  if constexpr (std::same_as<std::remove_const_t<Of>, LoopStep>) {
+    for (auto& e : of.at) visit(e);
+    for (auto& c : of.conditions) visit(c.value), visit(c.min), visit(c.limit);
+  } else if constexpr (std::same_as<std::remove_const_t<Of>, LoopBody>) {
+    for (auto& s : of.steps) for_each_expr(s, visit);
+  } else {
+    for (auto& e : of.at) visit(e);
+    for_each_expr(of.body, visit);
+    if (of.rescale) for_each_expr(*of.rescale, visit);
+  }
+}
+
 /// The dtype in which a task combines or computes.
 DType body_dtype(const LoopTask& task);
 /// The number k if `symbol` is "e<k>", which stands for the result of step k in coordinates. No
@@ -264,6 +286,11 @@ Expr end_symbol(const LoopAxis& axis);
 /// greatest of them, so no sum overflows.
 Expr limit_symbol(const LoopAxis& axis, size_t n = 0);
 inline constexpr Interval kLimits{-(int64_t{1} << 48), int64_t{1} << 48};
+
+bool contains(const std::vector<size_t>& list, size_t element);
+bool runs_over(const Loop& loop, size_t axis);
+/// Whether the loop runs over one of these axes.
+bool runs_over_any(const Loop& loop, const std::vector<size_t>& axes);
 
 /// Whether a step is a comparison of loaded integers that is known to be true in some turns of a
 /// loop around: those in which the conditions of its parts hold that compare with limits.
@@ -307,6 +334,10 @@ std::vector<bool> needed_steps(const LoopBody& body);
 void remove_dead_steps(LoopBody& body);
 /// The part of a body that makes the result of one step. That step is the last one.
 LoopBody part_of(LoopBody body, uint32_t step);
+/// Adds a step to a body, and returns its number.
+uint32_t push(LoopBody& body, LoopStep step);
+/// Whether the body reads the value.
+bool reads(const LoopBody& body, size_t value);
 
 /// What a recursive function says of the steps of bodies. It is computed once for each step, so
 /// that a step which many others use is not visited again and again. The bodies must not change
@@ -329,6 +360,11 @@ class ByStep {
 void for_each_task(
     const LoopRegion& region,
     const std::function<void(const LoopTask&, const std::vector<const Loop*>&)>& visit);
+void for_each_task(
+    const LoopTree& tree,
+    const std::function<void(const LoopTask&, const std::vector<const Loop*>&)>& visit);
+/// Whether the tree has a task of this kind.
+bool has_kind(const LoopTree& tree, LoopTask::Kind kind);
 
 /// The condition with the axes and sizes of the tree for their names. Nullopt if it uses other
 /// names.

@@ -30,10 +30,6 @@ namespace braze {
 
 namespace {
 
-bool contains(const std::vector<size_t>& list, size_t element) {
-  return std::find(list.begin(), list.end(), element) != list.end();
-}
-
 class TreeChecker {
  public:
   explicit TreeChecker(const LoopTree& tree) : tree_(tree), made_(tree.values.size()) {}
@@ -269,9 +265,7 @@ class TreeChecker {
       expect(s.kind != LoopStep::Kind::Read || is_left(s.source), "L9",
              "a limit can read only those values of the kernel that an earlier phase has left in "
              "a workspace");
-      for (const Expr& e : s.at) check_limit_index(e);
-      for (const RangeCondition& c : s.conditions)
-        for (const Expr* e : {&c.value, &c.min, &c.limit}) check_limit_index(*e);
+      for_each_expr(s, [&](const Expr& e) { check_limit_index(e); });
     }
   }
   void check_picks(const Loop& loop) {
@@ -358,10 +352,6 @@ class TreeChecker {
     return std::any_of(around_.begin(), around_.end(),
                        [](const Loop* loop) { return loop->on == Machine::Group; });
   }
-  static bool runs_over(const Loop& loop, size_t axis) {
-    return std::any_of(loop.levels.begin(), loop.levels.end(),
-                       [&](const LoopLevel& level) { return level.axis == axis; });
-  }
   // The innermost level of an axis in the loops around; null if no loop runs over it.
   const LoopLevel* level_of(size_t axis, bool groups = true) const {
     for (size_t i = around_.size(); i-- > 0;)
@@ -392,9 +382,7 @@ class TreeChecker {
   void check_body(const LoopBody& body, const LoopTask& task) {
     for (uint32_t i = 0; i < body.steps.size(); ++i) {
       const LoopStep& s = body.steps[i];
-      for (const Expr& e : s.at) check_coordinate(e, &body, i);
-      for (const RangeCondition& c : s.conditions)
-        for (const Expr* e : {&c.value, &c.min, &c.limit}) check_coordinate(*e, &body, i);
+      for_each_expr(s, [&](const Expr& e) { check_coordinate(e, &body, i); });
       check_step(body, s);
       if (s.kind != LoopStep::Kind::Read) continue;
       const LoopValue& value = tree_.values[s.source];
@@ -564,11 +552,7 @@ class TreeChecker {
     const auto note = [&](const Expr& e) {
       for (const std::string& name : e.symbols()) used.insert(name);
     };
-    for (const LoopStep& s : task.body.steps) {
-      for (const Expr& e : s.at) note(e);
-      for (const RangeCondition& c : s.conditions)
-        for (const Expr* e : {&c.value, &c.min, &c.limit}) note(*e);
-    }
+    for_each_expr(task.body, note);
     if (task.kind == LoopTask::Kind::Store) {
       for (const Expr& e : task.at) note(e);
       for (const std::string& name : used)
@@ -616,10 +600,8 @@ class TreeChecker {
   }
 
   bool streams_over(const std::vector<size_t>& axes) const {
-    return std::any_of(around_.begin(), around_.end(), [&](const Loop* loop) {
-      return std::any_of(axes.begin(), axes.end(),
-                         [&](size_t axis) { return runs_over(*loop, axis); });
-    });
+    return std::ranges::any_of(around_,
+                               [&](const Loop* loop) { return runs_over_any(*loop, axes); });
   }
 
   void check_marks(const LoopTask& task) {

@@ -14,11 +14,10 @@ LoopName name_of(const LoopTree& tree, const Loop& loop) {
   const size_t axis = loop.levels[0].axis;
   LoopName out{tree.axes[axis].name, 0};
   bool found = false;
-  for (const LoopRegion& phase : tree.phases)
-    visit_loops(phase, [&](const Loop& other) {
-      if (!found && runs_over(other, axis)) ++out.number;
-      found = found || &other == &loop;
-    });
+  visit_loops(tree, [&](const Loop& other) {
+    if (!found && runs_over(other, axis)) ++out.number;
+    found = found || &other == &loop;
+  });
   return out;
 }
 
@@ -179,9 +178,8 @@ bool pick_walk(Scheduled& out, size_t walk, int64_t turn, const std::optional<Wa
   });
   const auto loops_over = [&](const std::string& axis) {
     int64_t count = 0;
-    for (const LoopRegion& phase : out.tree.phases)
-      visit_loops(phase,
-                  [&](const Loop& loop) { count += runs_over(loop, *find_axis(out.tree, axis)); });
+    visit_loops(out.tree,
+                [&](const Loop& loop) { count += runs_over(loop, *find_axis(out.tree, axis)); });
     return count;
   };
   const auto at_once = [&](const LoopName& loop, int64_t number) {
@@ -307,8 +305,7 @@ std::optional<Refusal> collect_inner(const LoopTree& tree, const Cascade& cascad
   }
   bool others = false;
   for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
-    std::set<size_t> axes = own_axes(tree, task);
-    axes.insert(task.over.begin(), task.over.end());
+    const std::set<size_t> axes = tile_axes(tree, task);
     for (const size_t axis : axes)
       others |= axis != cascade.walk && !contains(cascade.nest, axis) && !out.contains(axis);
   });

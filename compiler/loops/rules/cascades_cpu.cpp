@@ -188,12 +188,11 @@ bool gathers(const LoopTree& tree, const Cascade& cascade) {
 bool scatters(const LoopTree& tree, const Cascade& cascade) {
   const LoopAxis &rows = tree.axes[*cascade.rows], &walk = tree.axes[cascade.walk];
   bool out = false;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      for (const TreeAccess& access : accesses(tree, task))
-        out |= access.store && access.stride(rows) == 1 && access.offset.uses(walk.name) &&
-               access.stride(walk) != 1;
-    });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) {
+    for (const TreeAccess& access : accesses(tree, task))
+      out |= access.store && access.stride(rows) == 1 && access.offset.uses(walk.name) &&
+             access.stride(walk) != 1;
+  });
   return out;
 }
 

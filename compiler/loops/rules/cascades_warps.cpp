@@ -290,8 +290,7 @@ std::optional<Refusal> refuse_tiles(const LoopTree& tree, const LoopRegion& phas
   std::optional<Refusal> out;
   for_each_task(phase, [&](const LoopTask& task, const auto& around) {
     if (task.kind == LoopTask::Kind::Stage || task.kind == LoopTask::Kind::Dot) return;
-    std::set<size_t> axes = own_axes(tree, task);
-    axes.insert(task.over.begin(), task.over.end());
+    const std::set<size_t> axes = tile_axes(tree, task);
     const auto is_bound = [&](size_t axis, std::optional<int64_t> extent) {
       if (tree.axes[axis].name == rows) return true;
       return extent == tile.turn || std::ranges::any_of(factors.dots, [&](const NamedDot& dot) {

@@ -48,10 +48,9 @@ bool asks_outside(const LoopTree& tree, size_t outer, size_t inner) {
     }
     out |= leaves && coordinates > 1;
   };
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      std::ranges::for_each(task.body.steps, visit);
-    });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) {
+    std::ranges::for_each(task.body.steps, visit);
+  });
   return out;
 }
 
@@ -95,15 +94,14 @@ void flatten_tensors(Scheduled& out) {
 
 void read_apart(Scheduled& out) {
   std::map<std::string, int> factors;
-  for (const LoopRegion& phase : out.tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      for (const uint32_t result : task.body.results) {
-        const LoopStep& s = task.body.steps[result];
-        if (task.kind == LoopTask::Kind::Dot && s.kind == LoopStep::Kind::Load &&
-            out.tree.tensors[s.source].mode == Mode::In)
-          ++factors[out.tree.tensors[s.source].name];
-      }
-    });
+  for_each_task(out.tree, [&](const LoopTask& task, const auto&) {
+    for (const uint32_t result : task.body.results) {
+      const LoopStep& s = task.body.steps[result];
+      if (task.kind == LoopTask::Kind::Dot && s.kind == LoopStep::Kind::Load &&
+          out.tree.tensors[s.source].mode == Mode::In)
+        ++factors[out.tree.tensors[s.source].name];
+    }
+  });
   for (const auto& [tensor, count] : factors)
     if (count > 1) out.try_take(ApartStep{tensor});
 }

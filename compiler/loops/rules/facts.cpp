@@ -33,16 +33,15 @@ std::vector<TreeAccess> accesses(const LoopTree& tree, const LoopTask& task) {
 
 std::vector<TreeAccess> accesses(const LoopTree& tree) {
   std::vector<TreeAccess> out;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      for (TreeAccess& access : accesses(tree, task)) {
-        const auto same = [&](const TreeAccess& other) {
-          return other.tensor == access.tensor && other.store == access.store &&
-                 other.offset == access.offset;
-        };
-        if (std::none_of(out.begin(), out.end(), same)) out.push_back(std::move(access));
-      }
-    });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) {
+    for (TreeAccess& access : accesses(tree, task)) {
+      const auto same = [&](const TreeAccess& other) {
+        return other.tensor == access.tensor && other.store == access.store &&
+               other.offset == access.offset;
+      };
+      if (std::none_of(out.begin(), out.end(), same)) out.push_back(std::move(access));
+    }
+  });
   return out;
 }
 
@@ -50,23 +49,22 @@ std::vector<std::vector<bool>> first_steps(const LoopTree& tree) {
   std::vector<std::vector<bool>> out;
   std::vector<LoopStep> known;  // their arguments are numbers in this list
   std::unordered_multimap<uint64_t, uint32_t> by_hash;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      std::vector<uint32_t> numbers;
-      std::vector<bool>& first = out.emplace_back();
-      for (LoopStep step : task.body.steps) {
-        for (uint32_t& argument : step.arguments) argument = numbers[argument];
-        const uint64_t hash = hash_of(step);
-        const auto [begin, end] = by_hash.equal_range(hash);
-        const auto same = std::find_if(
-            begin, end, [&](const auto& entry) { return known[entry.second] == step; });
-        first.push_back(same == end);
-        numbers.push_back(same == end ? static_cast<uint32_t>(known.size()) : same->second);
-        if (same != end) continue;
-        by_hash.emplace(hash, numbers.back());
-        known.push_back(std::move(step));
-      }
-    });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) {
+    std::vector<uint32_t> numbers;
+    std::vector<bool>& first = out.emplace_back();
+    for (LoopStep step : task.body.steps) {
+      for (uint32_t& argument : step.arguments) argument = numbers[argument];
+      const uint64_t hash = hash_of(step);
+      const auto [begin, end] = by_hash.equal_range(hash);
+      const auto same =
+          std::find_if(begin, end, [&](const auto& entry) { return known[entry.second] == step; });
+      first.push_back(same == end);
+      numbers.push_back(same == end ? static_cast<uint32_t>(known.size()) : same->second);
+      if (same != end) continue;
+      by_hash.emplace(hash, numbers.back());
+      known.push_back(std::move(step));
+    }
+  });
   return out;
 }
 
@@ -88,21 +86,20 @@ Operations operations(const LoopTree& tree, std::optional<size_t> lane,
   };
   const auto first = first_steps(tree);
   auto is_first = first.begin();
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      const double weight = times ? times(task) : 1;
-      std::vector<bool> varies;
-      for (const LoopStep& step : task.body.steps) {
-        bool own = !lane || std::any_of(step.at.begin(), step.at.end(), along_lane) ||
-                   std::any_of(step.arguments.begin(), step.arguments.end(),
-                               [&](uint32_t argument) { return varies[argument]; });
-        for (const RangeCondition& c : step.conditions) own = own || along_lane(c.value);
-        if (step.kind == LoopStep::Kind::Apply && (*is_first)[varies.size()])
-          (own ? out.varying : out.uniform) += weight * operation_cost(step.op);
-        varies.push_back(own);
-      }
-      ++is_first;
-    });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) {
+    const double weight = times ? times(task) : 1;
+    std::vector<bool> varies;
+    for (const LoopStep& step : task.body.steps) {
+      bool own = !lane || std::any_of(step.at.begin(), step.at.end(), along_lane) ||
+                 std::any_of(step.arguments.begin(), step.arguments.end(),
+                             [&](uint32_t argument) { return varies[argument]; });
+      for (const RangeCondition& c : step.conditions) own = own || along_lane(c.value);
+      if (step.kind == LoopStep::Kind::Apply && (*is_first)[varies.size()])
+        (own ? out.varying : out.uniform) += weight * operation_cost(step.op);
+      varies.push_back(own);
+    }
+    ++is_first;
+  });
   return out;
 }
 
@@ -231,8 +228,7 @@ int64_t planned_extent(const LoopTree& tree, size_t axis) {
 
 int64_t count_loops(const LoopTree& tree, const std::string& axis) {
   int64_t out = 0;
-  for (const LoopRegion& phase : tree.phases)
-    visit_loops(phase, [&](const Loop& loop) { out += runs_over(loop, *find_axis(tree, axis)); });
+  visit_loops(tree, [&](const Loop& loop) { out += runs_over(loop, *find_axis(tree, axis)); });
   return out;
 }
 

@@ -52,8 +52,7 @@ void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled,
     if (phase && *phase != p) continue;
     for_each_task(
         tree.phases[p], [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-          std::set<size_t> axes = own_axes(tree, task);
-          axes.insert(task.over.begin(), task.over.end());
+          const std::set<size_t> axes = tile_axes(tree, task);
           const bool value = task.makes_value();
           // A store along a folded axis gets its layout from the terms.
           const auto along = [&](size_t axis) {

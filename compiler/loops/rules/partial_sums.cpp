@@ -27,10 +27,9 @@ class Parts {
   bool sums_floats(const Loop& loop) const {
     bool out = false;
     for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-      const bool here =
-          std::ranges::any_of(task.over, [&](size_t axis) { return axis == loop.levels[0].axis; });
-      out |= here && task.has_state() && task.kind != LoopTask::Kind::Scan &&
-             monoid_of(task) == Monoid::Sum && is_floating(body_dtype(task));
+      out |= contains(task.over, loop.levels[0].axis) && task.has_state() &&
+             task.kind != LoopTask::Kind::Scan && monoid_of(task) == Monoid::Sum &&
+             is_floating(body_dtype(task));
     });
     return out;
   }

@@ -61,10 +61,9 @@ class Rule {
     tile_.assign(names_.size(), 1);
     direct_ = !legal(tree, KeepStep{value_, Storage::Result});
     touched_ = accesses(tree, task);
-    for (const LoopRegion& phase : tree.phases)
-      for_each_task(phase, [&](const LoopTask& other, const auto&) {
-        if (!other.makes_value()) stored_.push_back(tree.tensors[other.target].name);
-      });
+    for_each_task(tree, [&](const LoopTask& other, const auto&) {
+      if (!other.makes_value()) stored_.push_back(tree.tensors[other.target].name);
+    });
   }
 
   void run() {
@@ -300,24 +299,14 @@ class Rule {
 
 }  // namespace
 
-bool has_placed(const LoopTree& tree) {
-  bool out = false;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      out |= task.kind == LoopTask::Kind::Place;
-    });
-  return out;
-}
-
 std::optional<Refusal> tile_places(Scheduled& out, const Target& target) {
   const LoopTask* placed = nullptr;
   bool other = false;
-  for (const LoopRegion& phase : out.tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      const bool one = task.kind != LoopTask::Kind::Place && task.over.empty();  // a copy
-      other |= task.makes_value() && !one && (placed || task.kind != LoopTask::Kind::Place);
-      if (task.kind == LoopTask::Kind::Place) placed = &task;
-    });
+  for_each_task(out.tree, [&](const LoopTask& task, const auto&) {
+    const bool one = task.kind != LoopTask::Kind::Place && task.over.empty();  // a copy
+    other |= task.makes_value() && !one && (placed || task.kind != LoopTask::Kind::Place);
+    if (task.kind == LoopTask::Kind::Place) placed = &task;
+  });
   if (other)
     return no_rule("no rule can choose the steps for a placed reduction beside other reductions");
   // Collapses the lines (loops around everything), and then the loops over terms around the task.

@@ -86,7 +86,7 @@ Factors facts_of(const LoopTree& tree, const FactoredSums& sums, size_t along, s
       out.step = step && out.step ? std::optional(std::max(*step, *out.step)) : std::nullopt;
     }
     out.across |= lies > 0;
-    out.axes.merge(axes_of(tree, body));
+    out.axes.merge(axes_used(tree, body));
   }
   if (out.computed) out.step.reset();
   return out;

@@ -67,7 +67,7 @@ std::vector<Factor> factors_along(const LoopTree& tree, const FactoredSums& sums
   const LoopAxis &own = tree.axes[along], &inner = tree.axes[sums.summed.back()];
   std::vector<Factor> out;
   for (const LoopBody& body : factors_of(tree, *sums.loop, along, without)) {
-    if (!axes_of(tree, body).contains(sums.summed.back())) continue;
+    if (!axes_used(tree, body).contains(sums.summed.back())) continue;
     Factor& factor = out.emplace_back();
     factor.lanes = lanes;
     std::vector<TreeAccess> loads;

@@ -136,15 +136,10 @@ std::optional<ReductionNest> collapsed_reductions(Scheduled& out) {
 }
 
 Refusal unserved_reduction(const LoopTree& tree) {
-  std::string what = "loops that do not run along rows or columns";
-  bool loops = false;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-      if (task.kind == LoopTask::Kind::Dot) what = "products";
-      for (const Loop* loop : around) loops |= !loop->parallel;
-    });
-  if (!loops && what.starts_with("walks")) what = "reductions of one element";
-  return {&codes::kNoRule, "no rule can choose the steps for " + what, ""};
+  return no_rule(has_kind(tree, LoopTask::Kind::Dot)
+                     ? "no rule can choose the steps for products"
+                     : "no rule can choose the steps for loops that do not run along rows or "
+                       "columns");
 }
 
 WalkFacts facts_of(const LoopTree& tree, const ReductionNest& nest) {
@@ -234,18 +229,16 @@ namespace {
 
 size_t count_shifts(const LoopTree& tree) {
   size_t out = 0;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) { out += task.shifts; });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) { out += task.shifts; });
   return out;
 }
 
 // The folds whose state is multiplied when what they depend on changes.
 size_t count_rescales(const LoopTree& tree) {
   size_t out = 0;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      out += task.rescale.has_value() && !task.shifts;
-    });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) {
+    out += task.rescale.has_value() && !task.shifts;
+  });
   return out;
 }
 

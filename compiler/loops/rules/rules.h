@@ -68,7 +68,6 @@ std::optional<Refusal> tile_crossed_for_gpu(Scheduled& out, const Target& target
 bool serves_scans(const LoopTree& tree);
 std::optional<Refusal> tile_scans(Scheduled& out, const Target& target);
 /// places: a placed reduction, with what is made from it.
-bool has_placed(const LoopTree& tree);
 std::optional<Refusal> tile_places(Scheduled& out, const Target& target);
 /// products: dots on asynchronous matrix units, if their factors are in memory and all dots run
 /// over the same axes. The rule also schedules the operations that follow the dots.

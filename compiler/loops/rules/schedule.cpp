@@ -37,28 +37,17 @@ bool is_of_one(const LoopTask& task) {
 
 bool reduces(const LoopTree& tree) {
   bool out = false;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      out = out || (task.makes_value() && !is_of_one(task));
-    });
-  return out;
-}
-
-bool has_scans(const LoopTree& tree) {
-  bool out = false;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      out = out || task.kind == LoopTask::Kind::Scan;
-    });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) {
+    out = out || (task.makes_value() && !is_of_one(task));
+  });
   return out;
 }
 
 size_t count_dots(const LoopTree& tree) {
   size_t out = 0;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      out += task.kind == LoopTask::Kind::Dot && !is_of_one(task);
-    });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) {
+    out += task.kind == LoopTask::Kind::Dot && !is_of_one(task);
+  });
   return out;
 }
 
@@ -66,15 +55,14 @@ size_t count_dots(const LoopTree& tree) {
 bool sums_of_dots(const LoopTree& tree) {
   std::set<size_t> made;
   bool out = false;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      if (task.kind == LoopTask::Kind::Dot) {
-        const auto& axes = tree.values[task.target].axes;
-        made.insert(axes.begin(), axes.end());
-      }
-      if (task.kind == LoopTask::Kind::Fold)
-        out = out || std::ranges::any_of(task.over, [&](size_t a) { return made.contains(a); });
-    });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) {
+    if (task.kind == LoopTask::Kind::Dot) {
+      const auto& axes = tree.values[task.target].axes;
+      made.insert(axes.begin(), axes.end());
+    }
+    if (task.kind == LoopTask::Kind::Fold)
+      out = out || std::ranges::any_of(task.over, [&](size_t a) { return made.contains(a); });
+  });
   return out;
 }
 
@@ -111,13 +99,13 @@ void mark_streaming(Scheduled& out, const Target& target) {
 }
 
 std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
-  if (has_scans(tree)) {
+  if (has_kind(tree, LoopTask::Kind::Scan)) {
     Scheduled out{std::move(tree)};
     if (auto refusal = tile_scans(out, target)) return *refusal;
     mark_streaming(out, target);
     return out;
   }
-  if (has_placed(tree)) {
+  if (has_kind(tree, LoopTask::Kind::Place)) {
     Scheduled out{std::move(tree)};
     if (auto refusal = tile_places(out, target)) return *refusal;
     mark_streaming(out, target);

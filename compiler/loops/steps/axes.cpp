@@ -16,9 +16,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const LastStep& step) {
   if (!find_axis(tree, step.axis)) return no_such("axis", step.axis);
   bool bound = false;
   for (const LoopValue& value : tree.values) bound |= value.layout.has_value();
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase,
-                  [&](const LoopTask& task, const auto&) { bound |= task.layout.has_value(); });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) { bound |= task.layout.has_value(); });
   if (!bound) return std::nullopt;
   return Refusal{
       &codes::kMarked,
@@ -61,14 +59,12 @@ std::optional<Expr> first_of_row(const LoopTree& tree, const ItemPlace& place, s
                     [&](const std::string& name) { return known.contains(name); }))
       out = first;
   };
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      if (!task.makes_value() && task.target == tensor) note(task.at);
-    });
-  for (const LoopRegion& phase : tree.phases)
-    visit_steps(phase, LoopStep::Kind::Load, [&](const LoopTask&, const LoopStep& s) {
-      if (s.source == tensor && s.conditions.empty()) note(s.at);
-    });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) {
+    if (!task.makes_value() && task.target == tensor) note(task.at);
+  });
+  visit_steps(tree, LoopStep::Kind::Load, [&](const LoopTask&, const LoopStep& s) {
+    if (s.source == tensor && s.conditions.empty()) note(s.at);
+  });
   return out;
 }
 
@@ -115,11 +111,10 @@ void change_loads(LoopTree& tree, size_t tensor, const std::function<void(LoopSt
     for (LoopStep& s : body.steps)
       if (s.kind == LoopStep::Kind::Load && s.source == tensor) change(s);
   };
-  for (LoopRegion& phase : tree.phases)
-    change_tasks(phase, [&](LoopTask& task) {
-      change_body(task.body);
-      if (task.rescale) change_body(*task.rescale);
-    });
+  change_tasks(tree, [&](LoopTask& task) {
+    change_body(task.body);
+    if (task.rescale) change_body(*task.rescale);
+  });
 }
 
 // Whether the expression is a sum of multiples of symbols.
@@ -200,10 +195,9 @@ LoopTree take(LoopTree tree, const FlattenStep& step) {
       at.erase(at.begin() + static_cast<std::ptrdiff_t>(first) + 1,
                at.begin() + static_cast<std::ptrdiff_t>(last) + 1);
     };
-    for (LoopRegion& phase : tree.phases)
-      change_tasks(phase, [&](LoopTask& task) {
-        if (!task.makes_value() && task.target == tensor) join(task.at);
-      });
+    change_tasks(tree, [&](LoopTask& task) {
+      if (!task.makes_value() && task.target == tensor) join(task.at);
+    });
     change_loads(tree, tensor, [&](LoopStep& load) { join(load.at); });
     std::vector<Expr> dims = shape.dims();
     for (size_t d = last; d > first; --d) {
@@ -421,38 +415,36 @@ std::optional<Refusal> legal(const LoopTree& tree, const ComposeStep& step) {
             tree, loop_at(tree, find_loop(tree, {step.digits.front().axis}).value()), axes))
       return refusal;
   std::optional<Refusal> out;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-      const std::set<size_t> used = axes_used(tree, task);
-      std::vector<size_t> own(used.begin(), used.end());
-      if (task.makes_value()) {
-        const auto& made = tree.values[task.target].axes;
-        own.insert(own.end(), made.begin(), made.end());
-      }
-      const bool uses = std::ranges::any_of(axes, [&](size_t axis) { return contains(own, axis); });
-      if (auto refusal = refuse_task(tree, step, task, axes, summed))
-        out = std::move(refusal);
-      else if (auto other = refuse_store(tree, step, task))
-        out = std::move(other);
-      else if (uses && std::ranges::count(around, within) == 0)
-        out = Refusal{&codes::kBetween,
-                      fmt::format("a task outside of `{}` uses its axes", to_text(tree, *within)),
-                      "name axes that are used only inside of all their loops"};
-      if (task.makes_value() && uses && tree.values[task.target].layout)
-        out = Refusal{&codes::kMarked, "a value already has a layout",
-                      "take this step before `bind`"};
-    });
+  for_each_task(tree, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+    const std::set<size_t> used = axes_used(tree, task);
+    std::vector<size_t> own(used.begin(), used.end());
+    if (task.makes_value()) {
+      const auto& made = tree.values[task.target].axes;
+      own.insert(own.end(), made.begin(), made.end());
+    }
+    const bool uses = std::ranges::any_of(axes, [&](size_t axis) { return contains(own, axis); });
+    if (auto refusal = refuse_task(tree, step, task, axes, summed))
+      out = std::move(refusal);
+    else if (auto other = refuse_store(tree, step, task))
+      out = std::move(other);
+    else if (uses && std::ranges::count(around, within) == 0)
+      out = Refusal{&codes::kBetween,
+                    fmt::format("a task outside of `{}` uses its axes", to_text(tree, *within)),
+                    "name axes that are used only inside of all their loops"};
+    if (task.makes_value() && uses && tree.values[task.target].layout)
+      out =
+          Refusal{&codes::kMarked, "a value already has a layout", "take this step before `bind`"};
+  });
   if (out) return out;
-  for (const LoopRegion& phase : tree.phases)
-    visit_steps(phase, LoopStep::Kind::Read, [&](const LoopTask&, const LoopStep& s) {
-      const auto& own = tree.values[s.source].axes;
-      for (size_t i = 0; i < own.size(); ++i)
-        if (contains(axes, own[i]) && !(s.at[i] == tree.axes[own[i]].index()))
-          out = Refusal{&codes::kOtherTurn,
-                        fmt::format("%{} is read at another index of {}",
-                                    tree.values[s.source].name, tree.axes[own[i]].name),
-                        "name axes along which values are read at their own index"};
-    });
+  visit_steps(tree, LoopStep::Kind::Read, [&](const LoopTask&, const LoopStep& s) {
+    const auto& own = tree.values[s.source].axes;
+    for (size_t i = 0; i < own.size(); ++i)
+      if (contains(axes, own[i]) && !(s.at[i] == tree.axes[own[i]].index()))
+        out = Refusal{&codes::kOtherTurn,
+                      fmt::format("%{} is read at another index of {}", tree.values[s.source].name,
+                                  tree.axes[own[i]].name),
+                      "name axes along which values are read at their own index"};
+  });
   return out;
 }
 
@@ -506,17 +498,16 @@ LoopTree take(LoopTree tree, const ComposeStep& step) {
         for (Expr* e : {&c.value, &c.min, &c.limit}) change(*e);
     }
     LoopBody reads = body;  // reads have their new coordinates already
-    change_exprs(body, change);
+    for_each_expr(body, change);
     for (size_t i = 0; i < body.steps.size(); ++i)
       if (body.steps[i].kind == LoopStep::Kind::Read) body.steps[i] = std::move(reads.steps[i]);
   };
-  for (LoopRegion& phase : tree.phases)
-    change_tasks(phase, [&](LoopTask& task) {
-      change_body(task.body);
-      if (task.rescale) change_body(*task.rescale);
-      for (Expr& e : task.at) change(e);
-      with_composed(task.over);
-    });
+  change_tasks(tree, [&](LoopTask& task) {
+    change_body(task.body);
+    if (task.rescale) change_body(*task.rescale);
+    for (Expr& e : task.at) change(e);
+    with_composed(task.over);
+  });
   for (LoopValue& value : tree.values) with_composed(value.axes);
   Loop& innermost = loop_at(tree, find_loop(tree, {step.digits.back().axis}).value());
   Loop loop;
@@ -691,18 +682,17 @@ LoopTree take(LoopTree tree, const PadStep& step) {
   LoopAxis& axis = tree.axes[find_axis(tree, step.axis).value()];
   axis.extent = step.extent;
   const Expr index = axis.index();
-  for (LoopRegion& phase : tree.phases)
-    change_tasks(phase, [&](LoopTask& task) {
-      const auto load_zeros = [&](LoopBody& body) {
-        for (LoopStep& s : body.steps)
-          if (s.kind == LoopStep::Kind::Load &&
-              std::ranges::any_of(s.at, [&](const Expr& e) { return e.uses(axis.name); }))
-            s.otherwise = 0;
-      };
-      load_zeros(task.body);
-      if (task.rescale) load_zeros(*task.rescale);
-      change_exprs(task, [&](Expr& e) { e = e.substitute(axis.name, index); });
-    });
+  change_tasks(tree, [&](LoopTask& task) {
+    const auto load_zeros = [&](LoopBody& body) {
+      for (LoopStep& s : body.steps)
+        if (s.kind == LoopStep::Kind::Load &&
+            std::ranges::any_of(s.at, [&](const Expr& e) { return e.uses(axis.name); }))
+          s.otherwise = 0;
+    };
+    load_zeros(task.body);
+    if (task.rescale) load_zeros(*task.rescale);
+    for_each_expr(task, [&](Expr& e) { e = e.substitute(axis.name, index); });
+  });
   return tree;
 }
 

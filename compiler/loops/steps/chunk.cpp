@@ -12,11 +12,6 @@ namespace braze {
 
 namespace {
 
-bool is_over(const LoopTask& task, const Loop& loop) {
-  return std::any_of(task.over.begin(), task.over.end(),
-                     [&](size_t axis) { return runs_over(loop, axis); });
-}
-
 // Refuses if work stands before the loop that must not be repeated, as every chunk would do.
 std::optional<Refusal> stands_before(const LoopTree& tree, const ItemPlace& place) {
   const LoopRegion& region = region_of(tree, place);
@@ -80,12 +75,6 @@ const LoopTask* only_scan(const Loop& loop) {
   return scan;
 }
 
-bool reads(const LoopBody& body, size_t value) {
-  return std::ranges::any_of(body.steps, [&](const LoopStep& s) {
-    return s.kind == LoopStep::Kind::Read && s.source == value;
-  });
-}
-
 // Whether a task of the region, from this item on, reads the value.
 bool is_read_from(const LoopRegion& region, size_t item, size_t value) {
   bool out = false;
@@ -108,7 +97,7 @@ std::optional<Refusal> refuse_states(const LoopTree& tree, const ItemPlace& plac
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
     if (!task.makes_value()) return;
     const std::string& name = tree.values[task.target].name;
-    if (!task.has_state() || !is_over(task, loop)) {
+    if (!task.has_state() || !runs_over_any(loop, task.over)) {
       if (is_read_from(region_of(tree, place), place.items.back() + 1, task.target))
         refusal = Refusal{
             &codes::kOtherTurn,
@@ -144,7 +133,7 @@ bool folds_by_phase(const LoopTree& tree, const ItemPlace& place) {
   const Loop& loop = loop_at(tree, place);
   bool out = tree.phases.size() == 1 && place.items.back() == 0;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-    if (!task.makes_value() || !is_over(task, loop)) return;
+    if (!task.makes_value() || !runs_over_any(loop, task.over)) return;
     const bool sums = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot;
     out = out && sums && (!task.rescale || task.shifts || is_sum(task));
   });
@@ -212,8 +201,7 @@ void replace_reads(LoopBody& body, size_t value, const std::function<uint32_t(ui
     for (uint32_t& argument : s.arguments) argument = now[argument];
     for (Expr& e : s.at) e = e.substitute(coordinates);
     const bool read = s.kind == LoopStep::Kind::Read && s.source == value;
-    body.steps.push_back(std::move(s));
-    auto number = static_cast<uint32_t>(body.steps.size() - 1);
+    uint32_t number = push(body, std::move(s));
     if (read) number = add(number);
     now.push_back(number);
     if (number != own)
@@ -288,11 +276,6 @@ class ChunkScan {
     }
     return out;
   }
-  LoopStep read(size_t value) const {
-    LoopStep s{.kind = LoopStep::Kind::Read, .dtype = out_.values[value].dtype, .source = value};
-    for (const size_t axis : out_.values[value].axes) s.at.push_back(out_.axes[axis].index());
-    return s;
-  }
 
   // A part of what all elements of a chunk make.
   LoopTask total(size_t target, size_t part) const {
@@ -319,10 +302,8 @@ class ChunkScan {
     out.part = part;
     out.reverse = scan_.reverse;
     out.exclusive = true;
-    for (const size_t total : totals) {
-      out.body.results.push_back(static_cast<uint32_t>(out.body.steps.size()));
-      out.body.steps.push_back(read(total));
-    }
+    for (const size_t total : totals)
+      out.body.results.push_back(push(out.body, own_read(out_, total)));
     out.location = scan_.location;
     return out;
   }
@@ -335,17 +316,11 @@ class ChunkScan {
     change_tasks(loop_at(out_, place_).body, [&](LoopTask& task) {
       if (task.makes_value()) return;
       replace_reads(task.body, scan_.target, [&](uint32_t own) {
-        std::vector<LoopStep>& steps = task.body.steps;
         const auto apply = [&](ElementwiseOp op, DType to, std::vector<uint32_t> arguments) {
-          steps.push_back({.kind = LoopStep::Kind::Apply,
-                           .dtype = to,
-                           .op = op,
-                           .arguments = std::move(arguments)});
-          return static_cast<uint32_t>(steps.size() - 1);
+          return push(task.body, {.dtype = to, .op = op, .arguments = std::move(arguments)});
         };
-        steps[own].dtype = dtype;
-        steps.push_back(read(before));
-        const auto first = static_cast<uint32_t>(steps.size() - 1);
+        task.body.steps[own].dtype = dtype;
+        const uint32_t first = push(task.body, own_read(out_, before));
         const uint32_t all = apply(combine, dtype, {first, own});
         return made_.dtype == dtype ? all : apply(ElementwiseOp::convert, made_.dtype, {all});
       });
@@ -355,10 +330,8 @@ class ChunkScan {
   void begin_after(const std::vector<size_t>& befores) {
     change_tasks(loop_at(out_, place_).body, [&](LoopTask& task) {
       if (!task.makes_value()) return;
-      for (const size_t before : befores) {
-        task.body.results.push_back(static_cast<uint32_t>(task.body.steps.size()));
-        task.body.steps.push_back(read(before));
-      }
+      for (const size_t before : befores)
+        task.body.results.push_back(push(task.body, own_read(out_, before)));
     });
   }
 
@@ -382,7 +355,7 @@ class ChunkFolds {
     axis_ = loop.levels[0].axis;
     length_ = min(loop.bounds->second, end) - min(loop.bounds->first, end);
     for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-      if (task.makes_value() && is_over(task, loop)) tasks_.push_back(task);
+      if (task.makes_value() && runs_over_any(loop, task.over)) tasks_.push_back(task);
     });
     for (const LoopTask& task : tasks_) {
       const bool later = is_read_from(rest, 0, task.target);
@@ -421,18 +394,14 @@ class ChunkFolds {
       fold.location = task.location;
       const DType dtype = out_.values[parts_.at(task.target)].dtype;
       if (task.rescale) fold.body = shift(task);
-      LoopStep own{.kind = LoopStep::Kind::Read, .dtype = dtype, .source = task.target};
-      for (const size_t axis : out_.values[task.target].axes)
-        own.at.push_back(out_.axes[axis].index());
+      LoopStep own = own_read(out_, task.target);
+      own.dtype = dtype;
       read_part(own);
-      std::vector<LoopStep>& steps = fold.body.steps;
-      steps.push_back(std::move(own));
-      auto result = static_cast<uint32_t>(steps.size() - 1);
+      uint32_t result = push(fold.body, std::move(own));
       if (task.rescale) {
-        steps.push_back({.dtype = dtype,
-                         .op = task.shifts ? ElementwiseOp::add : ElementwiseOp::mul,
-                         .arguments = {result, fold.body.results[0]}});
-        ++result;
+        result = push(fold.body, {.dtype = dtype,
+                                  .op = task.shifts ? ElementwiseOp::add : ElementwiseOp::mul,
+                                  .arguments = {result, fold.body.results[0]}});
         if (!task.shifts) result = without_empty(task, fold.body, result);
       }
       fold.body.results = {result};
@@ -475,12 +444,10 @@ class ChunkFolds {
   uint32_t without_empty(const LoopTask& task, LoopBody& body, uint32_t result) const {
     const DType dtype = body.steps[result].dtype;
     const auto apply = [&](ElementwiseOp op, DType to, std::vector<uint32_t> arguments) {
-      body.steps.push_back({.dtype = to, .op = op, .arguments = std::move(arguments)});
-      return static_cast<uint32_t>(body.steps.size() - 1);
+      return push(body, {.dtype = to, .op = op, .arguments = std::move(arguments)});
     };
     const auto constant = [&](DType of, uint64_t bits) {
-      body.steps.push_back({.kind = LoopStep::Kind::Constant, .dtype = of, .bits = bits});
-      return static_cast<uint32_t>(body.steps.size() - 1);
+      return push(body, {.kind = LoopStep::Kind::Constant, .dtype = of, .bits = bits});
     };
     for (const LoopStep& s : task.rescale->steps) {
       if (s.kind != LoopStep::Kind::Read || !s.before) continue;
@@ -489,11 +456,9 @@ class ChunkFolds {
       LoopStep total = s, part = s;
       total.before = part.before = false;
       read_part(part);
-      body.steps.push_back(std::move(total));
-      const auto all = static_cast<uint32_t>(body.steps.size() - 1);
-      body.steps.push_back(std::move(part));
+      const uint32_t all = push(body, std::move(total)), here = push(body, std::move(part));
       const uint32_t some = apply(ElementwiseOp::ne, DType::Bool, {all, none});
-      const uint32_t empty = apply(ElementwiseOp::eq, DType::Bool, {all + 1, none});
+      const uint32_t empty = apply(ElementwiseOp::eq, DType::Bool, {here, none});
       const uint32_t skipped = apply(ElementwiseOp::logical_and, DType::Bool, {some, empty});
       result = apply(ElementwiseOp::select, dtype, {skipped, constant(dtype, 0), result});
     }
@@ -514,12 +479,11 @@ class ChunkFolds {
       }
       replace_reads(body, other.target, [&](uint32_t own) {
         const LoopStep read = body.steps[own];
-        body.steps.push_back(
+        const uint32_t index = push(
+            body,
             {.kind = LoopStep::Kind::Index, .dtype = DType::I64, .at = {read.before ? here : all}});
-        const auto index = static_cast<uint32_t>(body.steps.size() - 1);
-        body.steps.push_back(
-            {.dtype = read.dtype, .op = ElementwiseOp::convert, .arguments = {index}});
-        return index + 1;
+        return push(body,
+                    {.dtype = read.dtype, .op = ElementwiseOp::convert, .arguments = {index}});
       });
     }
     for (LoopStep& s : body.steps)
@@ -633,7 +597,7 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
                       low + floordiv((c + 1) * turns, step.number) * turn);
   const bool scans = only_scan(loop) != nullptr, ranks = step.how == Combine::Rank;
   change_tasks(loop.body, [&](LoopTask& task) {
-    if (!ranks || !task.has_state() || !is_over(task, loop)) return;
+    if (!ranks || !task.has_state() || !runs_over_any(loop, task.over)) return;
     task.over.insert(task.over.begin(), chunk);
     task.combine = Combine::Rank;
   });

@@ -11,18 +11,10 @@ namespace braze {
 
 namespace {
 
-// Calls `visit` for the index expressions of a step.
-template <class Visit>
-void each_expr(const LoopStep& s, Visit&& visit) {
-  for (const Expr& e : s.at) visit(e);
-  for (const RangeCondition& c : s.conditions)
-    for (const Expr* e : {&c.value, &c.min, &c.limit}) visit(*e);
-}
-
 // The steps whose results a step uses directly.
 std::set<uint32_t> needs(const LoopStep& s) {
   std::set<uint32_t> out(s.arguments.begin(), s.arguments.end());
-  each_expr(s, [&](const Expr& e) {
+  for_each_expr(s, [&](const Expr& e) {
     for (const std::string& symbol : e.symbols())
       if (const auto k = loaded_step(symbol)) out.insert(*k);
   });
@@ -78,9 +70,7 @@ bool takes_halves(const LoopTask& task) {
 void widen_results(LoopBody& body) {
   for (uint32_t& result : body.results) {
     if (!is_half(body.steps[result].dtype)) continue;
-    body.steps.push_back(
-        {.dtype = DType::F32, .op = ElementwiseOp::convert, .arguments = {result}});
-    result = static_cast<uint32_t>(body.steps.size() - 1);
+    result = push(body, {.dtype = DType::F32, .op = ElementwiseOp::convert, .arguments = {result}});
   }
 }
 
@@ -93,10 +83,6 @@ LoopBody factor_body(const LoopTask& task, uint32_t step) {
   if (task.kind == LoopTask::Kind::Dot && is_result && !takes_halves(task)) widen_results(out);
   remove_dead_steps(out);
   return out;
-}
-
-bool same(const LoopBody& a, const LoopBody& b) {
-  return a.steps == b.steps && a.results == b.results;
 }
 
 std::optional<Refusal> refuse_factors(const LoopTree& tree, const LoopName& name,
@@ -134,13 +120,12 @@ std::string name_of(const LoopTree& tree, const LoopBody& body, std::string_view
 // Replaces the factor, in all sums of the loop, by reads of the value.
 void read_factor(LoopTree& tree, Loop& loop, const LoopBody& factor, size_t value, size_t along,
                  size_t without) {
-  LoopStep read{.kind = LoopStep::Kind::Read, .dtype = tree.values[value].dtype, .source = value};
-  for (const size_t axis : tree.values[value].axes) read.at.push_back(tree.axes[axis].index());
+  const LoopStep read = own_read(tree, value);
   change_tasks(loop.body, [&](LoopTask& task) {
     if (task.kind != LoopTask::Kind::Fold && task.kind != LoopTask::Kind::Dot) return;
     std::vector<uint32_t> read_here;
     for (const uint32_t step : factor_steps(tree, task, along, without))
-      if (same(factor_body(task, step), factor)) read_here.push_back(step);
+      if (factor_body(task, step) == factor) read_here.push_back(step);
     if (read_here.empty()) return;
     for (const uint32_t step : read_here) task.body.steps[step] = read;
     if (task.kind == LoopTask::Kind::Dot && read.dtype == DType::F32) widen_results(task.body);
@@ -152,7 +137,7 @@ void read_factor(LoopTree& tree, Loop& loop, const LoopBody& factor, size_t valu
 // the others; the axis `along` comes last.
 std::vector<size_t> axes_in_order(const LoopTree& tree, const ItemPlace& place,
                                   const LoopBody& body, size_t along) {
-  const std::set<size_t> used = axes_of(tree, body);
+  const std::set<size_t> used = axes_used(tree, body);
   std::vector<size_t> out;
   const auto note = [&](size_t axis) {
     if (axis != along && used.contains(axis) && !contains(out, axis)) out.push_back(axis);
@@ -183,21 +168,10 @@ bool is_load(const LoopItem& item) {
 std::vector<std::set<size_t>> axes_of_steps(const LoopTree& tree, const LoopBody& body) {
   std::vector<std::set<size_t>> out;
   for (const LoopStep& s : body.steps) {
-    std::set<size_t> own;
-    each_expr(s, [&](const Expr& e) {
-      for (const std::string& symbol : e.symbols())
-        if (const auto axis = find_axis(tree, symbol)) own.insert(*axis);
-    });
+    std::set<size_t> own = axes_used(tree, s);
     for (const uint32_t k : needs(s)) own.insert(out[k].begin(), out[k].end());
     out.push_back(std::move(own));
   }
-  return out;
-}
-
-std::set<size_t> axes_of(const LoopTree& tree, const LoopBody& body) {
-  std::set<size_t> out;
-  for (const std::set<size_t>& axes : axes_of_steps(tree, body))
-    out.insert(axes.begin(), axes.end());
   return out;
 }
 
@@ -207,8 +181,7 @@ std::vector<LoopBody> factors_of(const LoopTree& tree, const Loop& loop, size_t 
   for (const LoopTask* task : sums_of(loop))
     for (const uint32_t step : factor_steps(tree, *task, along, without)) {
       LoopBody body = factor_body(*task, step);
-      if (std::ranges::none_of(out, [&](const LoopBody& known) { return same(known, body); }))
-        out.push_back(std::move(body));
+      if (std::ranges::find(out, body) == out.end()) out.push_back(std::move(body));
     }
   return out;
 }
@@ -232,7 +205,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const FactorStep& step) {
   const size_t along = find_axis(tree, step.along).value(),
                without = find_axis(tree, step.without).value();
   for (const LoopBody& body : factors_of(tree, loop_at(tree, place), along, without))
-    for (const size_t axis : axes_of(tree, body))
+    for (const size_t axis : axes_used(tree, body))
       if (!extent_in(tree, here, axis).as_constant())
         return Refusal{&codes::kNotConstant,
                        fmt::format("a turn needs all of {}, whose extent is not constant",

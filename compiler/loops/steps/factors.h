@@ -51,8 +51,6 @@ LoopTree take(const LoopTree& tree, const PackStep& step);
 /// The factors of a loop along one axis and not along another, each once.
 std::vector<LoopBody> factors_of(const LoopTree& tree, const Loop& loop, size_t along,
                                  size_t without);
-/// The axes that a body uses.
-std::set<size_t> axes_of(const LoopTree& tree, const LoopBody& body);
 /// For each step of a body: the axes used by it and by the steps that it needs.
 std::vector<std::set<size_t>> axes_of_steps(const LoopTree& tree, const LoopBody& body);
 

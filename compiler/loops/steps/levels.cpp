@@ -27,12 +27,11 @@ auto& level_over(auto& loop, size_t axis) {
 std::optional<Refusal> combines(const LoopTree& tree, const Loop& loop) {
   std::optional<Refusal> out;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-    for (const size_t axis : task.over)
-      if (loop.parallel && runs_over(loop, axis))
-        out = Refusal{&codes::kHasState,
-                      fmt::format("%{} combines the turns of `{}`", tree.values[task.target].name,
-                                  to_text(tree, loop)),
-                      "split the loop before its parts are combined"};
+    if (loop.parallel && runs_over_any(loop, task.over))
+      out = Refusal{&codes::kHasState,
+                    fmt::format("%{} combines the turns of `{}`", tree.values[task.target].name,
+                                to_text(tree, loop)),
+                    "split the loop before its parts are combined"};
   });
   return out;
 }
@@ -236,18 +235,15 @@ LoopTree take(LoopTree tree, const WholeStep& step) {
   region.insert(behind, std::make_move_iterator(body.begin()), std::make_move_iterator(body.end()));
   // A state that no loop carries any more is final at once, and needs no rescale.
   std::set<const LoopTask*> carried;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-      for (const Loop* loop : around)
-        for (const size_t axis : task.over)
-          if (runs_over(*loop, axis)) carried.insert(&task);
-    });
-  for (LoopRegion& phase : tree.phases)
-    change_tasks(phase, [&](LoopTask& task) {
-      if (carried.contains(&task)) return;
-      task.rescale.reset();
-      task.shifts = false;
-    });
+  for_each_task(tree, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+    for (const Loop* loop : around)
+      if (runs_over_any(*loop, task.over)) carried.insert(&task);
+  });
+  change_tasks(tree, [&](LoopTask& task) {
+    if (carried.contains(&task)) return;
+    task.rescale.reset();
+    task.shifts = false;
+  });
   return tree;
 }
 
@@ -372,16 +368,14 @@ std::optional<LoopTree> collapsed(const LoopTree& tree, const ItemPlace& place,
   std::vector<std::vector<size_t>> axes;
   for (const LoopValue& value : tree.values) out.change(axes.emplace_back(value.axes));
   std::vector<LoopTask> tasks;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      if (!out.seen_apart) out.change(tasks.emplace_back(task));
-    });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) {
+    if (!out.seen_apart) out.change(tasks.emplace_back(task));
+  });
   if (out.seen_apart) return std::nullopt;
   LoopTree made = tree;
   for (size_t v = 0; v < axes.size(); ++v) made.values[v].axes = std::move(axes[v]);
   auto changed = tasks.begin();
-  for (LoopRegion& phase : made.phases)
-    change_tasks(phase, [&](LoopTask& task) { task = std::move(*changed++); });
+  change_tasks(made, [&](LoopTask& task) { task = std::move(*changed++); });
   // The loops are joined wherever both stand as these two do. Other loops over one of the two axes,
   // and bounds, would still see two axes, and marks would be lost.
   const auto uncut = [&](const Loop& l) {
@@ -406,16 +400,15 @@ std::optional<LoopTree> collapsed(const LoopTree& tree, const ItemPlace& place,
     }
   };
   for (LoopRegion& phase : made.phases) join(phase);
-  for (const LoopRegion& phase : made.phases)
-    visit_loops(phase, [&](const Loop& l) {
-      loops += runs_over(l, out.a) || runs_over(l, out.b);
-      if (l.bounds)
-        for (const Expr* e : {&l.bounds->first, &l.bounds->second})
-          for (const LoopAxis* axis : {&a, &b})
-            out.seen_apart |= e->uses(axis->name) || e->uses(end_symbol(*axis).symbol_name());
-      for (const IndexComparison& c : l.parts)
-        out.seen_apart |= out.speaks(c.left) || out.speaks(c.right);
-    });
+  visit_loops(made, [&](const Loop& l) {
+    loops += runs_over(l, out.a) || runs_over(l, out.b);
+    if (l.bounds)
+      for (const Expr* e : {&l.bounds->first, &l.bounds->second})
+        for (const LoopAxis* axis : {&a, &b})
+          out.seen_apart |= e->uses(axis->name) || e->uses(end_symbol(*axis).symbol_name());
+    for (const IndexComparison& c : l.parts)
+      out.seen_apart |= out.speaks(c.left) || out.speaks(c.right);
+  });
   out.seen_apart |= loops != joined;
   if (out.seen_apart) return std::nullopt;
   // The joined axis takes the number of a. Axes after b get lower numbers.

@@ -153,8 +153,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const RolesStep& step) {
     return Refusal{&codes::kMarked, "the threads of roles have registers of their own",
                    "leave out the step `registers`"};
   bool partial = false;
-  for (const LoopRegion& phase : tree.phases)
-    visit_loops(phase, [&](const Loop& loop) { partial = partial || loop.partial > 0; });
+  visit_loops(tree, [&](const Loop& loop) { partial = partial || loop.partial > 0; });
   if (partial)
     return Refusal{&codes::kMarked, "a loop has partial sums, which roles do not have",
                    "leave out the step `partial`"};
@@ -272,9 +271,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const AheadStep& step) {
     return Refusal{&codes::kKindsDiffer, fmt::format("%{} is not made in a stream", step.value),
                    "name a value that a stream makes"};
   const Loop& loop = *around.back();
-  if (task.combine != Combine::None ||
-      std::any_of(task.over.begin(), task.over.end(),
-                  [&](size_t axis) { return runs_over(loop, axis); }))
+  if (task.combine != Combine::None || runs_over_any(loop, task.over))
     return Refusal{
         &codes::kCarried,
         fmt::format("%{} is state of the loop, so a turn needs the turn before", step.value),

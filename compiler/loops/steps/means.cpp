@@ -43,12 +43,6 @@ class Body {
     return apply(ElementwiseOp::mul,
                  {read(tree, sum, before), apply(ElementwiseOp::div, {constant(1), n})});
   }
-  LoopBody with_result(uint32_t result) const {
-    LoopBody out = body;
-    out.results = {result};
-    remove_dead_steps(out);
-    return out;
-  }
 
   LoopBody body;
 
@@ -93,11 +87,11 @@ class Following {
     if (!reads_distances()) return "it reads the mean otherwise than subtracted from a term of it";
     const auto first = derivative(*result);
     if (!first || first->factor == 0) return kNoPolynomial;
-    FollowedMean out{.term = out_.with_result(*result), .by_mean = first->factor};
+    FollowedMean out{.term = part_of(out_.body, *result), .by_mean = first->factor};
     if (!first->rest) return out;
     const auto second = derivative(*first->rest);
     if (!second || second->rest) return kNoPolynomial;
-    out.slope = out_.with_result(*first->rest);
+    out.slope = part_of(out_.body, *first->rest);
     out.slope_by_mean = second->factor;
     return out;
   }
@@ -316,7 +310,8 @@ void make_follow(LoopTree& tree, Loop& loop, size_t value, size_t of) {
   });
   if (count == tree.values.size()) {
     Body one(dtype);
-    add_sum(tree.values[of].name + "_count", of, one.with_result(one.constant(1)));
+    const uint32_t result = one.constant(1);
+    add_sum(tree.values[of].name + "_count", of, part_of(std::move(one.body), result));
   }
   const LoopTask& sum = std::get<LoopTask>((*home)[place]);
   const auto mean = std::get<FollowedMean>(follow_mean(tree, sum, task, count));
@@ -328,7 +323,8 @@ void make_follow(LoopTree& tree, Loop& loop, size_t value, size_t of) {
     Body body(dtype);
     const uint32_t moved = body.apply(
         ElementwiseOp::sub, {body.mean(tree, of, count, false), body.mean(tree, of, count, true)});
-    return body.with_result(by(body, moved));
+    const uint32_t result = by(body, moved);
+    return part_of(std::move(body.body), result);
   };
   const auto product = [](Body& body, uint32_t a, uint32_t b) {
     return body.apply(ElementwiseOp::mul, {a, b});

@@ -195,28 +195,24 @@ class Separation {
 LoopBody ratio(const LoopTree& tree, size_t y, const Dependence& dependence) {
   const DType dtype = compute_type(tree.values[y].dtype);
   LoopBody out;
-  const auto push = [&](LoopStep step) {
-    out.steps.push_back(std::move(step));
-    return static_cast<uint32_t>(out.steps.size() - 1);
-  };
   const auto read = [&](bool before) {
     const auto first = static_cast<uint32_t>(out.steps.size());
     for (LoopStep step : dependence.of) {
       if (step.kind == LoopStep::Kind::Read) step.before = before;
       for (uint32_t& argument : step.arguments) argument += first;
-      push(std::move(step));
+      push(out, std::move(step));
     }
     return static_cast<uint32_t>(out.steps.size() - 1);
   };
   const auto apply = [&](ElementwiseOp op, std::vector<uint32_t> arguments) {
-    return push({.dtype = dtype, .op = op, .arguments = std::move(arguments)});
+    return push(out, {.dtype = dtype, .op = op, .arguments = std::move(arguments)});
   };
   const uint32_t first = read(dependence.negative), second = read(!dependence.negative);
   uint32_t change = apply(ElementwiseOp::sub, {first, second});
   for (const uint64_t bits : dependence.constants)
-    change =
-        apply(ElementwiseOp::mul,
-              {change, push({.kind = LoopStep::Kind::Constant, .dtype = dtype, .bits = bits})});
+    change = apply(
+        ElementwiseOp::mul,
+        {change, push(out, {.kind = LoopStep::Kind::Constant, .dtype = dtype, .bits = bits})});
   out.results = {apply(dependence.op, {change})};
   return out;
 }
@@ -296,14 +292,13 @@ class Merger {
     });
     // A value that was computed from a running value has no meaning after the loop.
     for (const auto& [value, y] : running)
-      for (const LoopRegion& phase : tree_.phases)
-        for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-          for (const Loop* loop : around)
-            if (loop == &first_ || loop == &second_) return;
-          for (const LoopStep& s : task.body.steps)
-            if (s.kind == LoopStep::Kind::Read && s.source == value)
-              out.refusal = needs_final(y, task);
-        });
+      for_each_task(tree_, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+        for (const Loop* loop : around)
+          if (loop == &first_ || loop == &second_) return;
+        for (const LoopStep& s : task.body.steps)
+          if (s.kind == LoopStep::Kind::Read && s.source == value)
+            out.refusal = needs_final(y, task);
+      });
     return out;
   }
 
@@ -337,11 +332,9 @@ class Merger {
   bool is_running(size_t value, std::initializer_list<Monoid> monoids) const {
     const LoopTask& maker = *makers_.at(value);
     if (over_inside(maker, inside_.at(value))) return false;
-    const bool over =
-        std::any_of(first_.levels.begin(), first_.levels.end(),
-                    [&](const LoopLevel& level) { return contains(maker.over, level.axis); });
-    return maker.kind == LoopTask::Kind::Fold && over && !maker.rescale &&
-           maker.combine == Combine::None && std::ranges::count(monoids, maker.monoid) > 0;
+    return maker.kind == LoopTask::Kind::Fold && runs_over_any(first_, maker.over) &&
+           !maker.rescale && maker.combine == Combine::None &&
+           std::ranges::count(monoids, maker.monoid) > 0;
   }
 
   // Why a task cannot follow the running value y by itself.
@@ -430,14 +423,6 @@ class Merger {
   std::map<size_t, std::vector<const Loop*>> inside_;
 };
 
-bool same_levels(const Loop& a, const Loop& b) {
-  return a.levels.size() == b.levels.size() &&
-         std::equal(a.levels.begin(), a.levels.end(), b.levels.begin(),
-                    [](const LoopLevel& x, const LoopLevel& y) {
-                      return x.axis == y.axis && x.turn == y.turn;
-                    });
-}
-
 std::set<size_t> tensors(const LoopRegion& region, bool written) {
   std::set<size_t> out;
   for_each_task(region, [&](const LoopTask& task, const auto&) {
@@ -465,7 +450,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const MergeStep& step) {
   const Loop &first = loop_at(tree, *place), &second = loop_at(tree, *other);
   for (const Loop* loop : {&first, &second})
     if (auto refusal = marked(tree, *loop)) return refusal;
-  if (!same_levels(first, second) || first.bounds != second.bounds || first.on != second.on ||
+  if (first.levels != second.levels || first.bounds != second.bounds || first.on != second.on ||
       first.down != second.down)
     return Refusal{
         &codes::kLevelsDiffer,

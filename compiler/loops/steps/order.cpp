@@ -53,8 +53,7 @@ namespace {
 
 // Whether the loop runs over terms of which the last one in a place remains.
 bool replaces_over(const LoopTask& task, const Loop& loop) {
-  return task.replaces &&
-         std::ranges::any_of(task.over, [&](size_t axis) { return runs_over(loop, axis); });
+  return task.replaces && runs_over_any(loop, task.over);
 }
 Refusal last_stays(const LoopTree& tree, const LoopTask& task) {
   return {&codes::kScanOrder,

@@ -70,17 +70,6 @@ bool joins_conditions(const LoopStep& s) {
          (s.op == Op::logical_and || s.op == Op::logical_or || s.op == Op::logical_not);
 }
 
-// The part of a body that makes the result of one step.
-LoopBody body_of(const LoopBody& body, uint32_t step) {
-  LoopBody out{body.steps, {step}};
-  remove_dead_steps(out);
-  return out;
-}
-
-bool are_equal(const LoopBody& a, const LoopBody& b) {
-  return a.steps == b.steps && a.results == b.results;
-}
-
 // The steps of a body that are conditions by which other steps choose or count.
 std::vector<uint32_t> conditions_of(const LoopBody& body) {
   std::set<uint32_t> out;
@@ -110,7 +99,7 @@ class Conditions {
   std::optional<Along> along(const LoopBody& number) const {
     if (why_not_loaded(tree_, number)) return std::nullopt;
     Along out;
-    for (const size_t axis : axes_in(tree_, number)) {
+    for (const size_t axis : axes_used(tree_, number)) {
       if (axis == walk_) {
         out.walk = true;
         continue;
@@ -155,7 +144,7 @@ class Conditions {
     }
     Condition out = is_comparison(s) ? compare(body, s, negated) : of_flag(body, number, negated);
     if (out.kind != Condition::Kind::Unknown) return out;
-    LoopBody table = body_of(body, number);
+    LoopBody table = part_of(body, number);
     if (is_table(table)) {
       out.kind = Condition::Kind::Table;
       out.table = std::move(table);
@@ -187,7 +176,7 @@ class Conditions {
     }
     if (!is_integer(body.steps[s.arguments[0]].dtype)) return {};
     if (auto out = compare_absolute(body, s, negated)) return std::move(*out);
-    LoopBody left = body_of(body, s.arguments[0]), right = body_of(body, s.arguments[1]);
+    LoopBody left = part_of(body, s.arguments[0]), right = part_of(body, s.arguments[1]);
     const bool is_simple = is_limit(left, right) || is_limit(right, left);
     return comparison(row_of(*comparison_row(s.op), negated), std::move(left), std::move(right),
                       is_simple);
@@ -242,10 +231,10 @@ class Conditions {
 
   // A condition that is loaded, as a number that is not 0.
   Condition of_flag(const LoopBody& body, uint32_t number, bool negated) const {
-    LoopBody flag = body_of(body, number);
+    LoopBody flag = part_of(body, number);
     if (body.steps[number].dtype != DType::Bool || !loads(flag)) return {};
-    flag.steps.push_back({.dtype = DType::I32, .op = Op::convert, .arguments = {flag.results[0]}});
-    flag.results[0] = static_cast<uint32_t>(flag.steps.size() - 1);
+    flag.results[0] =
+        push(flag, {.dtype = DType::I32, .op = Op::convert, .arguments = {flag.results[0]}});
     BodyMaker none{tree_};
     const uint32_t zero = none.push({.kind = LoopStep::Kind::Constant, .dtype = DType::I32});
     return comparison(negated ? Op::eq : Op::ne, std::move(flag), none.result(zero),
@@ -295,10 +284,9 @@ std::variant<std::vector<Found>, Refusal> find_conditions(const LoopTree& tree,
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
     shifts = shifts || task.shifts;
     for (const uint32_t number : conditions_of(task.body)) {
-      Found found{body_of(task.body, number), {}};
-      if (!axes_in(tree, found.body).contains(loop.levels[0].axis) ||
-          std::ranges::any_of(
-              out, [&](const Found& other) { return are_equal(other.body, found.body); }))
+      Found found{part_of(task.body, number), {}};
+      if (!axes_used(tree, found.body).contains(loop.levels[0].axis) ||
+          std::ranges::any_of(out, [&](const Found& other) { return other.body == found.body; }))
         continue;
       found.condition = conditions.make(task.body, number);
       if (!found.condition.may_fail()) {
@@ -311,8 +299,7 @@ std::variant<std::vector<Found>, Refusal> find_conditions(const LoopTree& tree,
       const auto changes =
           changes_where_false(tree, loop, [&](const LoopBody& body, const LoopStep& s) {
             return s.dtype == DType::Bool &&
-                   are_equal(body_of(body, static_cast<uint32_t>(&s - body.steps.data())),
-                             found.body);
+                   part_of(body, static_cast<uint32_t>(&s - body.steps.data())) == found.body;
           });
       if (changes)
         refuse(*changes->code, changes->why);
@@ -354,7 +341,7 @@ class PickPhases : TilePhase {
 
   void cut_axes(const Condition& c) {
     const auto of_body = [&](const LoopBody& body) {
-      for (const size_t axis : axes_in(out_, body))
+      for (const size_t axis : axes_used(out_, body))
         if (axis != walk_) cut(axis);
     };
     for (const LoopBody& side : c.sides) of_body(side);
@@ -384,7 +371,7 @@ class PickPhases : TilePhase {
     for (const Condition& part : c.parts) look_at_tables(part, phases);
     if (c.kind != Condition::Kind::Table || find(tables_, c.table)) return;
     std::vector<size_t> axes, inner;
-    for (const size_t axis : axes_in(out_, c.table)) {
+    for (const size_t axis : axes_used(out_, c.table)) {
       if (axis == walk_) continue;
       const Digits& digits = digits_.at(axis);
       if (digits.number) axes.push_back(*digits.number);
@@ -393,8 +380,8 @@ class PickPhases : TilePhase {
     axes.push_back(tile_);
     if (inner_) inner.push_back(*inner_);
     LoopBody body = placed(c.table);
-    body.steps.push_back({.dtype = dtype_, .op = Op::convert, .arguments = {body.results[0]}});
-    body.results[0] = static_cast<uint32_t>(body.steps.size() - 1);
+    body.results[0] =
+        push(body, {.dtype = dtype_, .op = Op::convert, .arguments = {body.results[0]}});
     LoopRegion region;
     Extremes found{};
     found.least = fold(region, "span_all", dtype_, Monoid::Min, {}, inner, body);
@@ -454,7 +441,7 @@ class PickPhases : TilePhase {
     const bool falls = *slope->as_constant() < 0;
     const auto at = [&](const Expr& index) {
       LoopBody body = placed(number);
-      change_exprs(body, [&](Expr& e) { e = e.substitute(name, index); });
+      for_each_expr(body, [&](Expr& e) { e = e.substitute(name, index); });
       const size_t out = value("span_number", number.steps[0].dtype, axes);
       region.emplace_back(
           LoopTask{.kind = LoopTask::Kind::Compute, .target = out, .body = std::move(body)});
@@ -611,7 +598,7 @@ class PickPhases : TilePhase {
   using Known = std::vector<std::pair<LoopBody, Extremes>>;
   static const Extremes* find(const Known& known, const LoopBody& body) {
     for (const auto& [other, extremes] : known)
-      if (are_equal(other, body)) return &extremes;
+      if (other == body) return &extremes;
     return nullptr;
   }
 
@@ -624,8 +611,7 @@ class PickPhases : TilePhase {
 void mark_conditions(LoopBody& body, const std::vector<Found>& found) {
   std::set<uint32_t> marked;
   for (const uint32_t number : conditions_of(body))
-    if (std::ranges::any_of(
-            found, [&](const Found& f) { return are_equal(f.body, body_of(body, number)); }))
+    if (std::ranges::any_of(found, [&](const Found& f) { return f.body == part_of(body, number); }))
       marked.insert(number);
   LoopBody out;
   std::vector<uint32_t> number(body.steps.size());
@@ -633,17 +619,14 @@ void mark_conditions(LoopBody& body, const std::vector<Found>& found) {
   for (uint32_t i = 0; i < body.steps.size(); ++i) {
     LoopStep s = body.steps[i];
     for (uint32_t& argument : s.arguments) argument = number[argument];
-    LoopBody alone{{std::move(s)}, {}};
-    change_exprs(alone, [&](Expr& e) { e = e.substitute(symbols); });
-    out.steps.push_back(std::move(alone.steps[0]));
-    number[i] = static_cast<uint32_t>(out.steps.size() - 1);
+    for_each_expr(s, [&](Expr& e) { e = e.substitute(symbols); });
+    number[i] = push(out, std::move(s));
     symbols.insert_or_assign(loaded_symbol(i).symbol_name(), loaded_symbol(number[i]));
     if (!marked.contains(i)) continue;
     if (out.steps.back().kind != LoopStep::Kind::Apply) {
-      out.steps.push_back({.kind = LoopStep::Kind::Constant, .dtype = DType::Bool});
-      out.steps.push_back(
-          {.dtype = DType::Bool, .op = Op::logical_or, .arguments = {number[i], number[i] + 1}});
-      number[i] += 2;
+      const uint32_t no = push(out, {.kind = LoopStep::Kind::Constant, .dtype = DType::Bool});
+      number[i] =
+          push(out, {.dtype = DType::Bool, .op = Op::logical_or, .arguments = {number[i], no}});
     }
     out.steps.back().bits = 1;
   }

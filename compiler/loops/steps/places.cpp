@@ -106,15 +106,6 @@ const Loop* only_child(const Loop& loop) {
   return child ? &**child : nullptr;
 }
 
-bool runs_over(const Loop& loop, size_t axis) {
-  return std::any_of(loop.levels.begin(), loop.levels.end(),
-                     [&](const LoopLevel& level) { return level.axis == axis; });
-}
-
-bool contains(const std::vector<size_t>& list, size_t element) {
-  return std::find(list.begin(), list.end(), element) != list.end();
-}
-
 Expr extent_in(const LoopTree& tree, const std::vector<const Loop*>& around, size_t axis,
                bool groups) {
   for (size_t i = around.size(); i-- > 0;)
@@ -139,12 +130,20 @@ void change_tasks(LoopRegion& region, const std::function<void(LoopTask&)>& chan
   }
 }
 
+void change_tasks(LoopTree& tree, const std::function<void(LoopTask&)>& change) {
+  for (LoopRegion& phase : tree.phases) change_tasks(phase, change);
+}
+
 void visit_loops(const LoopRegion& region, const std::function<void(const Loop&)>& visit) {
   for (const LoopItem& item : region)
     if (const auto* loop = std::get_if<Box<Loop>>(&item)) {
       visit(**loop);
       visit_loops((*loop)->body, visit);
     }
+}
+
+void visit_loops(const LoopTree& tree, const std::function<void(const Loop&)>& visit) {
+  for (const LoopRegion& phase : tree.phases) visit_loops(phase, visit);
 }
 
 void renumber_axes(LoopTree& tree, const std::function<size_t(size_t)>& number) {
@@ -168,46 +167,17 @@ void renumber_axes(LoopTree& tree, const std::function<size_t(size_t)>& number) 
   for (LoopRegion& phase : tree.phases) renumber(phase);
 }
 
-namespace {
-
-// Calls `visit` for every index expression of a body or task, which may be const.
-template <class Body, class Visit>
-void each_expr_of_body(Body& body, const Visit& visit) {
-  for (auto& s : body.steps) {
-    for (auto& e : s.at) visit(e);
-    for (auto& c : s.conditions) visit(c.value), visit(c.min), visit(c.limit);
-  }
-}
-template <class Task, class Visit>
-void each_expr_of_task(Task& task, const Visit& visit) {
-  for (auto& e : task.at) visit(e);
-  each_expr_of_body(task.body, visit);
-  if (task.rescale) each_expr_of_body(*task.rescale, visit);
-}
-
-}  // namespace
-
-void change_exprs(LoopBody& body, const std::function<void(Expr&)>& change) {
-  each_expr_of_body(body, change);
-}
-void change_exprs(LoopTask& task, const std::function<void(Expr&)>& change) {
-  each_expr_of_task(task, change);
-}
-
 bool has_loaded_coordinates(const LoopBody& body) {
   bool out = false;
-  each_expr_of_body(body, [&](const Expr& e) {
+  for_each_expr(body, [&](const Expr& e) {
     for (const std::string& symbol : e.symbols()) out = out || loaded_step(symbol);
   });
   return out;
 }
 
-std::set<size_t> axes_used(const LoopTree& tree, const LoopTask& task) {
-  std::set<size_t> out;
-  each_expr_of_task(task, [&](const Expr& e) {
-    for (const std::string& symbol : e.symbols())
-      if (const auto axis = find_axis(tree, symbol)) out.insert(*axis);
-  });
+std::set<size_t> tile_axes(const LoopTree& tree, const LoopTask& task) {
+  std::set<size_t> out = own_axes(tree, task);
+  out.insert(task.over.begin(), task.over.end());
   return out;
 }
 
@@ -230,16 +200,34 @@ void visit_steps(const LoopRegion& region, LoopStep::Kind kind,
   });
 }
 
+void visit_steps(const LoopTree& tree, LoopStep::Kind kind,
+                 const std::function<void(const LoopTask&, const LoopStep&)>& visit) {
+  for (const LoopRegion& phase : tree.phases) visit_steps(phase, kind, visit);
+}
+
+bool reads(const LoopItem& item, size_t value) {
+  if (const auto* task = std::get_if<LoopTask>(&item))
+    return reads(task->body, value) || (task->rescale && reads(*task->rescale, value));
+  return std::ranges::any_of(std::get<Box<Loop>>(item)->body,
+                             [&](const LoopItem& inner) { return reads(inner, value); });
+}
+
+LoopStep own_read(const LoopTree& tree, size_t value) {
+  const LoopValue& read = tree.values[value];
+  LoopStep out{.kind = LoopStep::Kind::Read, .dtype = read.dtype, .source = value};
+  for (const size_t axis : read.axes) out.at.push_back(tree.axes[axis].index());
+  return out;
+}
+
 std::vector<bool> steps_of_start(const LoopTask& task) {
   std::vector<bool> out(task.body.steps.size());
   if (task.kind != LoopTask::Kind::Place) return out;
   out[task.body.results[2]] = true;
   for (size_t i = out.size(); i-- > 0;) {
     if (!out[i]) continue;
-    LoopStep step = task.body.steps[i];
+    const LoopStep& step = task.body.steps[i];
     for (const uint32_t argument : step.arguments) out[argument] = true;
-    LoopBody alone{{step}, {0}};
-    change_exprs(alone, [&](Expr& e) {
+    for_each_expr(step, [&](const Expr& e) {
       for (const std::string& symbol : e.symbols())
         if (const auto k = loaded_step(symbol); k && *k < i) out[*k] = true;
     });

@@ -68,8 +68,6 @@ std::vector<const Loop*> loops_around(const LoopTree& tree, const ItemPlace& pla
 /// The only item of a loop if that is a loop; otherwise null.
 const Loop* only_child(const Loop& loop);
 
-bool runs_over(const Loop& loop, size_t axis);
-bool contains(const std::vector<size_t>& list, size_t element);
 /// How many indices of the axis a turn of the innermost loop of `around` over it takes. If there is
 /// no such loop, the whole extent.
 Expr extent_in(const LoopTree& tree, const std::vector<const Loop*>& around, size_t axis,
@@ -79,24 +77,46 @@ bool is_cut(const std::vector<const Loop*>& around, size_t axis);
 /// Whether one turn of `turn` indices surely covers the extent.
 bool is_one_turn(const Expr& extent, int64_t turn);
 
-/// Calls `change` for every task in a region, at any depth.
+/// Calls `change` for every task in a region or tree, at any depth.
 void change_tasks(LoopRegion& region, const std::function<void(LoopTask&)>& change);
+void change_tasks(LoopTree& tree, const std::function<void(LoopTask&)>& change);
 void visit_loops(const LoopRegion& region, const std::function<void(const Loop&)>& visit);
+void visit_loops(const LoopTree& tree, const std::function<void(const Loop&)>& visit);
 /// Renumbers axes everywhere in the tree.
 void renumber_axes(LoopTree& tree, const std::function<size_t(size_t)>& number);
-/// Calls `change` for every index expression of a body, or of a task with its coordinates and
-/// ratio.
-void change_exprs(LoopBody& body, const std::function<void(Expr&)>& change);
-void change_exprs(LoopTask& task, const std::function<void(Expr&)>& change);
 /// Whether an expression of the body uses an integer that the body loads.
 bool has_loaded_coordinates(const LoopBody& body);
-/// The axes that the body and the coordinates of a task use.
-std::set<size_t> axes_used(const LoopTree& tree, const LoopTask& task);
+/// The axes that the index expressions of a step, body or task use.
+template <class Of>
+std::set<size_t> axes_used(const LoopTree& tree, const Of& of) {
+  std::set<size_t> out;
+  for_each_expr(of, [&](const Expr& e) {
+    for (const std::string& symbol : e.symbols())
+      if (const auto axis = find_axis(tree, symbol)) out.insert(*axis);
+  });
+  return out;
+}
+/// The axes along which the tile of a task has dimensions.
+std::set<size_t> tile_axes(const LoopTree& tree, const LoopTask& task);
 /// The values that tasks of a region make.
 std::set<size_t> values_made(const LoopRegion& region);
-/// Calls `visit` for every step of this kind in the bodies and ratios of a region.
+/// Calls `visit` for every step of this kind in the bodies and ratios of a region or tree.
 void visit_steps(const LoopRegion& region, LoopStep::Kind kind,
                  const std::function<void(const LoopTask&, const LoopStep&)>& visit);
+void visit_steps(const LoopTree& tree, LoopStep::Kind kind,
+                 const std::function<void(const LoopTask&, const LoopStep&)>& visit);
+/// How many steps of a region or tree read the value.
+template <class Place>
+size_t reads_of(const Place& place, size_t value) {
+  size_t out = 0;
+  visit_steps(place, LoopStep::Kind::Read,
+              [&](const LoopTask&, const LoopStep& s) { out += s.source == value; });
+  return out;
+}
+/// Whether a body or rescale of the item reads the value.
+bool reads(const LoopItem& item, size_t value);
+/// A read of a value at the index of this turn.
+LoopStep own_read(const LoopTree& tree, size_t value);
 /// For each step of a body: whether it computes the values with which a placed reduction begins.
 /// These are needed before the loops that carry the state, even if the task stands inside them.
 std::vector<bool> steps_of_start(const LoopTask& task);

@@ -22,12 +22,7 @@ struct Comparison {
   ElementwiseOp op;
   LoopBody sides[2];
   size_t walked;  // the number of the side that differs along the axis of the loop
-  friend bool operator==(const Comparison& a, const Comparison& b) {
-    const auto same = [&](size_t i) {
-      return a.sides[i].steps == b.sides[i].steps && a.sides[i].results == b.sides[i].results;
-    };
-    return a.op == b.op && same(0) && same(1);
-  }
+  friend bool operator==(const Comparison&, const Comparison&) = default;
 };
 
 class Comparisons {
@@ -49,8 +44,7 @@ class Comparisons {
     Comparison out{s.op, {}, 0};
     bool walks[2];
     for (size_t i = 0; i < 2; ++i) {
-      out.sides[i] = {body.steps, {s.arguments[i]}};
-      remove_dead_steps(out.sides[i]);
+      out.sides[i] = part_of(body, s.arguments[i]);
       walks[i] = axes_of(out.sides[i]).contains(walk_);
     }
     const std::string& walk = tree_.axes[walk_].name;
@@ -77,7 +71,7 @@ class Comparisons {
     return out;
   }
 
-  std::set<size_t> axes_of(const LoopBody& body) const { return axes_in(tree_, body); }
+  std::set<size_t> axes_of(const LoopBody& body) const { return axes_used(tree_, body); }
   // Whether the loops around take the axis index by index.
   bool is_single(size_t axis) const { return takes_one(tree_, around_, axis); }
 

@@ -79,9 +79,7 @@ class Expressions {
       argument = before[argument];
       parts.push_back(argument);
     }
-    for (Expr& e : s.at) note(e);
-    for (RangeCondition& c : s.conditions)
-      for (Expr* e : {&c.value, &c.min, &c.limit}) note(*e);
+    for_each_expr(s, note);
     const uint64_t hash = hash_of(s);
     const auto [first, last] = by_hash_.equal_range(hash);
     for (auto it = first; it != last; ++it)
@@ -192,14 +190,6 @@ std::optional<Refusal> refuse(const LoopTree& tree, const ShareStep& step,
       "leave the loops as they are"};
 }
 
-// A body whose result is one step of another body.
-LoopBody part_of(const LoopBody& body, uint32_t step) {
-  LoopBody out = body;
-  out.results = {step};
-  remove_dead_steps(out);
-  return out;
-}
-
 // Calls `change` for the region and number of the first task in the loop for which `wanted` holds.
 bool at_first_task(Loop& loop, const std::function<bool(const LoopTask&)>& wanted,
                    const std::function<void(LoopRegion&, size_t)>& change) {
@@ -262,9 +252,8 @@ LoopTree take(const LoopTree& tree, const ShareStep& step) {
         value = task.target;
         region.insert(region.begin() + static_cast<std::ptrdiff_t>(i), std::move(task));
       });
-  LoopStep read{
-      .kind = LoopStep::Kind::Read, .dtype = expressions[shared].step.dtype, .source = *value};
-  for (const size_t axis : out.values[*value].axes) read.at.push_back(out.axes[axis].index());
+  LoopStep read = own_read(out, *value);
+  read.dtype = expressions[shared].step.dtype;
   LoopRegion& region = region_of(out, place);
   for (size_t i = place.items.back(); i < region.size(); ++i) {
     auto* loop = std::get_if<Box<Loop>>(&region[i]);

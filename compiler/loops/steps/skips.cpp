@@ -41,8 +41,7 @@ class WhereFalse {
                       fmt::format("if the condition is false, `{}` {}", to_text(tree_, task), why),
                       "leave this step out, so that all turns are taken"};
       };
-      const bool carried =
-          std::ranges::any_of(task.over, [&](size_t axis) { return runs_over(loop, axis); });
+      const bool carried = runs_over_any(loop, task.over);
       if (!task.makes_value()) return changes("stores");
       if (!carried && is_read_outside(loop, task.target))
         return changes("is read outside of the loop");
@@ -71,15 +70,7 @@ class WhereFalse {
 
  private:
   bool is_read_outside(const Loop& loop, size_t value) const {
-    const auto reads = [&](const LoopRegion& region) {
-      int64_t out = 0;
-      visit_steps(region, LoopStep::Kind::Read,
-                  [&](const LoopTask&, const LoopStep& s) { out += s.source == value; });
-      return out;
-    };
-    int64_t all = 0;
-    for (const LoopRegion& phase : tree_.phases) all += reads(phase);
-    return all > reads(loop.body);
+    return reads_of(tree_, value) > reads_of(loop.body, value);
   }
 
   // What the result of a body is, of values that are known by now.
@@ -416,9 +407,7 @@ class LoadedBounds {
     }
     std::string reason;
     if (!is_fixed(body, loaded, reason)) return fail(std::move(reason));
-    LoadedBound out{{body.steps, {loaded}}, {index.at[0], kind, limit_symbol(axis_) + rest}};
-    remove_dead_steps(out.limit);
-    return out;
+    return LoadedBound{part_of(body, loaded), {index.at[0], kind, limit_symbol(axis_) + rest}};
   }
 
   // An integer that is made of indices and constants, and does not wrap around.
@@ -465,9 +454,8 @@ class LoadedBounds {
       why = fmt::format("the kernel also writes {}", tree_.tensors[s.source].name);
       return false;
     }
-    LoopBody alone{{s}, {}};
     bool out = true;
-    change_exprs(alone, [&](Expr& e) {
+    for_each_expr(s, [&](const Expr& e) {
       for (const std::string& symbol : e.symbols()) {
         if (loaded_step(symbol)) {
           why = "the integer is loaded at an index that is loaded";
@@ -488,10 +476,6 @@ class LoadedBounds {
   std::vector<const Loop*> around_;
 };
 
-bool are_equal(const LoopBody& a, const LoopBody& b) {
-  return a.steps == b.steps && a.results == b.results;
-}
-
 // A limit for the loop, and what it bounds; or a reason why there is none.
 struct FoundLimit {
   LoopBody limit;
@@ -511,7 +495,7 @@ std::variant<FoundLimit, Refusal> find_limit(const LoopTree& tree, const ItemPla
     std::string why;
     const auto found = bounds.find(body, s, &why);
     if (!why.empty()) refuse(codes::kNotAffine, std::move(why));
-    if (!found || (!out.bounds.empty() && !are_equal(out.limit, found->limit))) return;
+    if (!found || (!out.bounds.empty() && out.limit != found->limit)) return;
     const auto limits = limits_of(tree, found->condition, loop.levels[0].axis);
     if (!limits)
       return refuse(codes::kNotAffine,
@@ -519,7 +503,7 @@ std::variant<FoundLimit, Refusal> find_limit(const LoopTree& tree, const ItemPla
                                 tree.axes[loop.levels[0].axis].name));
     const auto is_found = [&](const LoopBody& other, const LoopStep& step) {
       const auto same = bounds.find(other, step);
-      return same && same->condition == found->condition && are_equal(same->limit, found->limit);
+      return same && same->condition == found->condition && same->limit == found->limit;
     };
     auto changes = uses_other_axes(tree, *limits, around);
     if (!changes) changes = changes_where_false(tree, loop, is_found);

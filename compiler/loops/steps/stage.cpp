@@ -21,12 +21,11 @@ bool same_load(const LoopStep& a, const LoopStep& b) {
 // The different ways in which the tree reads a tensor, in the order of their first loads.
 std::vector<LoopStep> ways_of_reading(const LoopTree& tree, size_t tensor) {
   std::vector<LoopStep> out;
-  for (const LoopRegion& phase : tree.phases)
-    visit_steps(phase, LoopStep::Kind::Load, [&](const LoopTask&, const LoopStep& s) {
-      if (s.source == tensor &&
-          std::ranges::none_of(out, [&](const LoopStep& known) { return same_load(known, s); }))
-        out.push_back(s);
-    });
+  visit_steps(tree, LoopStep::Kind::Load, [&](const LoopTask&, const LoopStep& s) {
+    if (s.source == tensor &&
+        std::ranges::none_of(out, [&](const LoopStep& known) { return same_load(known, s); }))
+      out.push_back(s);
+  });
   return out;
 }
 
@@ -62,11 +61,10 @@ LoopTree take(LoopTree tree, const ApartStep& step) {
         for (size_t way = 0; way < ways.size(); ++way)
           if (same_load(ways[way], s)) s.source = names[way];
   };
-  for (LoopRegion& phase : tree.phases)
-    change_tasks(phase, [&](LoopTask& task) {
-      rename(task.body);
-      if (task.rescale) rename(*task.rescale);
-    });
+  change_tasks(tree, [&](LoopTask& task) {
+    rename(task.body);
+    if (task.rescale) rename(*task.rescale);
+  });
   return tree;
 }
 
@@ -256,15 +254,9 @@ void read_copies(LoopTree& tree, Loop& loop, size_t tensor, const LoopStep& load
 LoopStep without_single_axes(const LoopTree& tree, const CopySite& site, LoopStep load) {
   const auto around = loops_of_copy(tree, site);
   for (size_t axis = 0; axis < tree.axes.size(); ++axis) {
-    const bool has_loop = std::any_of(around.begin(), around.end(), [&](const Loop* loop) {
-      return std::ranges::any_of(loop->levels,
-                                 [&](const LoopLevel& level) { return level.axis == axis; });
-    });
-    if (has_loop || !tree.axes[axis].extent.is_constant(1)) continue;
+    if (is_cut(around, axis) || !tree.axes[axis].extent.is_constant(1)) continue;
     const std::string& name = tree.axes[axis].name;
-    for (Expr& e : load.at) e = e.substitute(name, 0);
-    for (RangeCondition& c : load.conditions)
-      for (Expr* e : {&c.value, &c.min, &c.limit}) *e = e->substitute(name, 0);
+    for_each_expr(load, [&](Expr& e) { e = e.substitute(name, 0); });
   }
   return load;
 }
@@ -305,15 +297,6 @@ CopySite site_of(const LoopTree& tree, const std::string& tensor, const LoopName
 }
 
 // --- Copies of values ---------------------------------------------------------------------------
-
-bool reads(const LoopItem& item, size_t value) {
-  bool out = false;
-  LoopRegion alone;
-  alone.push_back(item);
-  visit_steps(alone, LoopStep::Kind::Read,
-              [&](const LoopTask&, const LoopStep& s) { out |= s.source == value; });
-  return out;
-}
 
 // Refuses if tasks read a value at other indices than those of their turn, along an axis that loops
 // take in turns.
@@ -453,16 +436,15 @@ constexpr int64_t kMostKept = int64_t{1} << 20;
 // The loops around the maker and all readers of a value. The value lives in one turn of them.
 std::vector<const Loop*> loops_of_life(const LoopTree& tree, size_t value) {
   std::vector<const Loop*> out = loops_around(tree, maker_of(tree, value));
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-      for (const LoopStep& s : task.body.steps) {
-        if (s.kind != LoopStep::Kind::Read || s.source != value) continue;
-        size_t common = 0;
-        while (common < out.size() && common < around.size() && out[common] == around[common])
-          ++common;
-        out.resize(common);
-      }
-    });
+  for_each_task(tree, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+    for (const LoopStep& s : task.body.steps) {
+      if (s.kind != LoopStep::Kind::Read || s.source != value) continue;
+      size_t common = 0;
+      while (common < out.size() && common < around.size() && out[common] == around[common])
+        ++common;
+      out.resize(common);
+    }
+  });
   return out;
 }
 
@@ -474,16 +456,15 @@ bool begins_in_result(const LoopTree& tree, size_t value) {
     return false;
   const LoopTask* store = nullptr;
   size_t reads = 0;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      for (const LoopStep& s : task.body.steps) {
-        if (s.kind != LoopStep::Kind::Read || s.source != value) continue;
-        ++reads;
-        const bool alone = !task.makes_value() && task.body.steps.size() == 1 &&
-                           s.at == own_index(tree, tree.values[value].axes);
-        if (alone) store = &task;
-      }
-    });
+  for_each_task(tree, [&](const LoopTask& task, const auto&) {
+    for (const LoopStep& s : task.body.steps) {
+      if (s.kind != LoopStep::Kind::Read || s.source != value) continue;
+      ++reads;
+      const bool alone = !task.makes_value() && task.body.steps.size() == 1 &&
+                         s.at == own_index(tree, tree.values[value].axes);
+      if (alone) store = &task;
+    }
+  });
   if (!store || reads != 1) return false;
   const uint32_t first = placed.body.results[2];
   const LoopStep& start = placed.body.steps[first];
@@ -493,9 +474,8 @@ bool begins_in_result(const LoopTree& tree, size_t value) {
                             return std::ranges::count(s.arguments, first) > 0;
                           });
   size_t loads = 0;
-  for (const LoopRegion& phase : tree.phases)
-    visit_steps(phase, LoopStep::Kind::Load,
-                [&](const LoopTask&, const LoopStep& s) { loads += s.source == store->target; });
+  visit_steps(tree, LoopStep::Kind::Load,
+              [&](const LoopTask&, const LoopStep& s) { loads += s.source == store->target; });
   return start.kind == LoopStep::Kind::Load && start.source == store->target &&
          start.conditions.empty() && start.at == store->at && loads == 1 && only_start;
 }
@@ -565,15 +545,6 @@ struct Again {
   std::vector<const Loop*> turns;  // loops around the readers only; the copy stands in their turns
 };
 
-bool same_turns(const Loop& a, const Loop& b) {
-  return a.levels.size() == b.levels.size() &&
-         std::equal(a.levels.begin(), a.levels.end(), b.levels.begin(),
-                    [](const LoopLevel& x, const LoopLevel& y) {
-                      return x.axis == y.axis && x.turn == y.turn;
-                    }) &&
-         a.bounds == b.bounds;
-}
-
 Again again(const LoopTree& tree, const AgainStep& step) {
   Again out;
   out.value = find_value(tree, step.value).value();
@@ -586,17 +557,11 @@ Again again(const LoopTree& tree, const AgainStep& step) {
   while (common < from.size() && common < to.size() && from[common] == to[common]) ++common;
   out.turns.assign(to.begin() + static_cast<std::ptrdiff_t>(common), to.end());
   for (size_t i = common; i < from.size(); ++i) {
-    const bool met = std::any_of(out.turns.begin(), out.turns.end(),
-                                 [&](const Loop* loop) { return same_turns(*loop, *from[i]); });
+    const bool met = std::ranges::any_of(out.turns, [&](const Loop* loop) {
+      return loop->levels == from[i]->levels && loop->bounds == from[i]->bounds;
+    });
     (met ? out.met : out.loops).push_back(from[i]);
   }
-  return out;
-}
-
-size_t reads_of(const LoopRegion& region, size_t value) {
-  size_t out = 0;
-  visit_steps(region, LoopStep::Kind::Read,
-              [&](const LoopTask&, const LoopStep& s) { out += s.source == value; });
   return out;
 }
 
@@ -694,10 +659,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const AgainStep& step) {
 LoopTree take(const LoopTree& tree, const AgainStep& step) {
   LoopTree out = tree;
   const Again copy = again(tree, step);
-  size_t all = 0;
-  for (const LoopRegion& phase : tree.phases) all += reads_of(phase, copy.value);
   Loop& reader = loop_at(out, copy.reader);
-  const bool moves = reads_of(reader.body, copy.value) == all;
+  const bool moves = reads_of(reader.body, copy.value) == reads_of(tree, copy.value);
   LoopTask task = task_at(out, copy.maker);
   task.ahead = 0;
   if (!moves) {

@@ -34,9 +34,8 @@ std::vector<bool> varying_steps(const LoopTree& tree, const LoopBody& body,
   };
   std::vector<bool> varies;
   for (const LoopStep& s : body.steps) {
-    bool own = std::ranges::any_of(s.at, uses);
-    for (const RangeCondition& c : s.conditions)
-      own = own || uses(c.value) || uses(c.min) || uses(c.limit);
+    bool own = false;
+    for_each_expr(s, [&](const Expr& e) { own = own || uses(e); });
     for (const uint32_t argument : s.arguments) own = own || varies[argument];
     varies.push_back(own);
   }
@@ -132,11 +131,8 @@ uint32_t copy_step(const LoopBody& from, uint32_t number, LoopBody& to,
     return copies(from.steps[n], [&] {
       LoopStep s = from.steps[n];
       for (uint32_t& argument : s.arguments) argument = copy(argument);
-      for (Expr& e : s.at) e = e.substitute(at);
-      for (RangeCondition& c : s.conditions)
-        for (Expr* e : {&c.value, &c.min, &c.limit}) *e = e->substitute(at);
-      to.steps.push_back(std::move(s));
-      return static_cast<uint32_t>(to.steps.size() - 1);
+      for_each_expr(s, [&](Expr& e) { e = e.substitute(at); });
+      return push(to, std::move(s));
     });
   };
   return copy(number);
@@ -144,8 +140,7 @@ uint32_t copy_step(const LoopBody& from, uint32_t number, LoopBody& to,
 
 uint32_t convert_to(LoopBody& body, uint32_t number, DType dtype) {
   if (body.steps[number].dtype == dtype) return number;
-  body.steps.push_back({.dtype = dtype, .op = ElementwiseOp::convert, .arguments = {number}});
-  return static_cast<uint32_t>(body.steps.size() - 1);
+  return push(body, {.dtype = dtype, .op = ElementwiseOp::convert, .arguments = {number}});
 }
 
 }  // namespace
@@ -186,15 +181,14 @@ std::optional<Refusal> legal(const LoopTree& tree, const DrawStep& step) {
                       tree.axes[axis].name),
           "leave it as it is"};
   std::optional<Refusal> refusal;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& reader, const auto&) {
-      for (const LoopStep& s : reader.body.steps)
-        if (s.kind == LoopStep::Kind::Read && s.source == *value &&
-            has_loaded_coordinates(reader.body))
-          refusal = Refusal{&codes::kComputedAddress,
-                            fmt::format("a task that reads %{} computes addresses", step.value),
-                            "leave it as it is"};
-    });
+  for_each_task(tree, [&](const LoopTask& reader, const auto&) {
+    for (const LoopStep& s : reader.body.steps)
+      if (s.kind == LoopStep::Kind::Read && s.source == *value &&
+          has_loaded_coordinates(reader.body))
+        refusal = Refusal{&codes::kComputedAddress,
+                          fmt::format("a task that reads %{} computes addresses", step.value),
+                          "leave it as it is"};
+  });
   return refusal;
 }
 
@@ -213,8 +207,7 @@ LoopTree take(LoopTree tree, const DrawStep& step) {
   for (size_t i = drawn.path.size() - 1; i-- > 0;) {
     LoopStep row = with.steps[drawn.path[i]];
     *std::ranges::find(row.arguments, drawn.path[i + 1]) = made;
-    body.steps.push_back(std::move(row));
-    made = static_cast<uint32_t>(body.steps.size() - 1);
+    made = push(body, std::move(row));
   }
   body.results[drawn.result] = made;
   remove_dead_steps(body);
@@ -222,29 +215,27 @@ LoopTree take(LoopTree tree, const DrawStep& step) {
   const DType sum = finds_extreme(task) ? old : compute_type(old);
   tree.values[value].dtype = sum;
   const auto& axes = tree.values[value].axes;
-  for (LoopRegion& phase : tree.phases)
-    change_tasks(phase, [&](LoopTask& reader) {
-      LoopBody changed;
-      std::vector<uint32_t> number;
-      for (const LoopStep& s : reader.body.steps) {
-        LoopStep own = s;
-        for (uint32_t& argument : own.arguments) argument = number[argument];
-        const bool reads = s.kind == LoopStep::Kind::Read && s.source == value;
-        if (reads) own.dtype = sum;
-        changed.steps.push_back(own);
-        number.push_back(static_cast<uint32_t>(changed.steps.size() - 1));
-        if (!reads) continue;
-        std::unordered_map<std::string, Expr> at;
-        for (size_t i = 0; i < axes.size(); ++i)
-          at.insert_or_assign(tree.axes[axes[i]].name, s.at[i]);
-        const uint32_t other = convert_to(changed, copy_step(with, drawn.leaves, changed, at), sum);
-        changed.steps.push_back(
-            {.dtype = sum, .op = drawn.op, .arguments = {number.back(), other}});
-        number.back() = convert_to(changed, static_cast<uint32_t>(changed.steps.size() - 1), old);
-      }
-      for (const uint32_t result : reader.body.results) changed.results.push_back(number[result]);
-      reader.body = std::move(changed);
-    });
+  change_tasks(tree, [&](LoopTask& reader) {
+    LoopBody changed;
+    std::vector<uint32_t> number;
+    for (const LoopStep& s : reader.body.steps) {
+      LoopStep own = s;
+      for (uint32_t& argument : own.arguments) argument = number[argument];
+      const bool reads = s.kind == LoopStep::Kind::Read && s.source == value;
+      if (reads) own.dtype = sum;
+      number.push_back(push(changed, std::move(own)));
+      if (!reads) continue;
+      std::unordered_map<std::string, Expr> at;
+      for (size_t i = 0; i < axes.size(); ++i)
+        at.insert_or_assign(tree.axes[axes[i]].name, s.at[i]);
+      const uint32_t other = convert_to(changed, copy_step(with, drawn.leaves, changed, at), sum);
+      const uint32_t both =
+          push(changed, {.dtype = sum, .op = drawn.op, .arguments = {number.back(), other}});
+      number.back() = convert_to(changed, both, old);
+    }
+    for (const uint32_t result : reader.body.results) changed.results.push_back(number[result]);
+    reader.body = std::move(changed);
+  });
   return tree;
 }
 

@@ -5,17 +5,9 @@
 
 namespace braze {
 
-uint32_t BodyMaker::push(LoopStep s) {
-  body.steps.push_back(std::move(s));
-  return static_cast<uint32_t>(body.steps.size() - 1);
-}
+uint32_t BodyMaker::push(LoopStep s) { return braze::push(body, std::move(s)); }
 
-uint32_t BodyMaker::read(size_t value) {
-  const LoopValue& read = tree.values[value];
-  LoopStep s{.kind = LoopStep::Kind::Read, .dtype = read.dtype, .source = value};
-  for (const size_t axis : read.axes) s.at.push_back(tree.axes[axis].index());
-  return push(std::move(s));
-}
+uint32_t BodyMaker::read(size_t value) { return push(own_read(tree, value)); }
 
 uint32_t BodyMaker::index(const Expr& e, DType dtype) {
   return push({.kind = LoopStep::Kind::Index, .dtype = dtype, .at = {e}});
@@ -28,16 +20,6 @@ uint32_t BodyMaker::apply(ElementwiseOp op, DType dtype, std::vector<uint32_t> a
 LoopBody BodyMaker::result(uint32_t step) {
   body.results = {step};
   return std::move(body);
-}
-
-std::set<size_t> axes_in(const LoopTree& tree, const LoopBody& body) {
-  std::set<size_t> out;
-  LoopBody copy = body;
-  change_exprs(copy, [&](Expr& e) {
-    for (const std::string& symbol : e.symbols())
-      if (const auto axis = find_axis(tree, symbol)) out.insert(*axis);
-  });
-  return out;
 }
 
 bool takes_one(const LoopTree& tree, const std::vector<const Loop*>& around, size_t axis) {
@@ -113,7 +95,7 @@ LoopBody TilePhase::placed(LoopBody body) const {
   const Expr extent = out_.axes[walk_].extent;
   if (!extent.is_multiple_of(turn_)) index = min(index, extent - 1);
   places.emplace(out_.axes[walk_].name, index);
-  change_exprs(body, [&](Expr& e) { e = e.substitute(places); });
+  for_each_expr(body, [&](Expr& e) { e = e.substitute(places); });
   return body;
 }
 

@@ -26,8 +26,6 @@ struct BodyMaker {
   LoopBody result(uint32_t step);
 };
 
-/// The axes of the tree that a body uses.
-std::set<size_t> axes_in(const LoopTree& tree, const LoopBody& body);
 /// Whether the loops around take the axis index by index.
 bool takes_one(const LoopTree& tree, const std::vector<const Loop*>& around, size_t axis);
 /// Why an earlier phase cannot compute the body; nullopt if it can.
