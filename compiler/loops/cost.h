@@ -2,7 +2,7 @@
 // (0003, section 4).
 //
 // The estimates rank alternatives, and `braze explain --measure` prints them beside what kernels
-// take. All constants stand in cost.cpp or in the Target.
+// take. All constants stand in cost*.cpp or in the Target.
 #pragma once
 
 #include <string>

@@ -685,8 +685,7 @@ void TreeEmitter::stream(const Loop& loop) {
     stream.by_axis = false;
     stream.fills = fills_buffers(loop);
     const bool ends =
-        stream.high.is_multiple_of(axes_[axis].turn) ||
-        is_decided({tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
+        stream.high.is_multiple_of(axes_[axis].turn) || is_decided(before_end(tree_.axes[axis]));
     if (!stream.fills && !ends) {
       stream.turns = min(stream.turns, ceildiv(stream.high - stream.low, length));
       fill_kept(loop);

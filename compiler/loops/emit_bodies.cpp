@@ -486,8 +486,7 @@ Condition TreeEmitter::before_ends(const std::vector<size_t>& axes, const TaskTi
   for (const size_t axis : axes) {
     if (axis == kNone || axes_[axis].whole) continue;
     const Expr& index = tile.index.at(name_of(axis));
-    const IndexComparison tail{tree_.axes[axis].index(), IndexComparison::Kind::Lt,
-                               tree_.axes[axis].extent};
+    const IndexComparison tail = before_end(tree_.axes[axis]);
     const IndexComparison inside{index, IndexComparison::Kind::Lt, tail.right};
     const IndexComparison begun{0, IndexComparison::Kind::Le, index};
     const bool early = axes_[axis].early && !proves_at_most(0, index);

@@ -29,8 +29,7 @@ std::vector<int64_t> TreeEmitter::boundaries_of(const Stream& stream) const {
 
 // Whether the condition says that the axis has not ended.
 bool TreeEmitter::is_tail(const IndexComparison& part, size_t axis) const {
-  return part == IndexComparison{tree_.axes[axis].index(), IndexComparison::Kind::Lt,
-                                 tree_.axes[axis].extent};
+  return part == before_end(tree_.axes[axis]);
 }
 
 // Whether those comparisons hold here that are true in some turns of a loop around.
@@ -120,9 +119,7 @@ void TreeEmitter::in_decided(const Stream& stream, bool decided,
   const size_t axis = stream.loop.levels[0].axis;
   const size_t before = decided_.size();
   decided_.insert(decided_.end(), stream.loop.parts.begin(), stream.loop.parts.end());
-  if (stream.behind || stream.loop.picks)
-    decided_.push_back(
-        {tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
+  if (stream.behind || stream.loop.picks) decided_.push_back(before_end(tree_.axes[axis]));
   body();
   decided_.resize(before);
 }

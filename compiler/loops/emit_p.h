@@ -13,6 +13,7 @@
 //   emit_ring.cpp    streams of plain programs that fetch ahead, and the dots in them
 //   emit_ahead.cpp   streams whose first dots run a turn early (E12)
 //   emit_places.cpp  placed reductions, whose terms say where they are added
+//   emit_slabs.cpp   sums of dots that loops take part by part, in buffers
 //   emit_roles.cpp   channels, what is copied and released when, asynchronous dots (E4, E10)
 //
 // A tile has one dimension for each axis of its task that has more than one index there. The
@@ -253,9 +254,9 @@ class TreeEmitter {
   ValueOperand widened(const ValueOperand& operand, DType dtype);
   ValueOperand converted(const ValueOperand& operand, DType from, DType to);
   ValueOperand read(const LoopStep& s, const TaskTile& tile);
+  Tile tile_now(ValueId value, const TaskTile& own) const;
   /// A bool: whether a running value has seen no element yet. Null if bodies need not know, because
   /// the value has no identity, or has the identity 0.
-  Tile tile_now(ValueId value, const TaskTile& own) const;
   ValueId seen_nothing(size_t value, ValueId running);
   ValueId guarded(size_t value, ValueId running);
   ValueId read_tile(const Tile& from, const LoopStep& s, const TaskTile& tile);

@@ -130,9 +130,7 @@ void TreeEmitter::begin_sums(const LoopTask& task) {
 std::vector<Expr> TreeEmitter::place_of_sums(const LoopTask& task, const TaskTile& tile) {
   const LoopValue& value = tree_.values[task.target];
   if (value.storage == Storage::Result) return substituted(store_of(task.target).at, tile);
-  std::vector<Expr> at;
-  for (const size_t axis : value.axes) at.push_back(tile.index.at(name_of(axis)));
-  return place_in_buffer(chips_.at(task.target), at);
+  return place_in_buffer(task.target, tile);
 }
 
 // The numbers of the places that the terms of a tile name.
@@ -194,10 +192,7 @@ void TreeEmitter::add_term(const LoopTask& task, Expr place) {
   const MemoryId memory =
       there ? MemoryId(store_of(task.target).target) : chips_.at(task.target).memory;
   const std::vector<Expr> at = place_of_sums(task, tile);
-  std::vector<size_t> dims;
-  for (size_t d = 0; d < tile.dims.size(); ++d)
-    if (tile.dims[d] != kNone) dims.push_back(tile.dims[d]);
-  const Guard guard = there ? Guard{before_ends(dims, tile), {}} : Guard{};
+  const Guard guard = there ? Guard{before_ends(tile.dims, tile), {}} : Guard{};
   ValueId sum = term;
   if (!task.replaces) {
     const ValueId before = builder_.load(memory, at, {dtype, 1, tile.extents}, guard);

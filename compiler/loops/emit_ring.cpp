@@ -192,9 +192,7 @@ void TreeEmitter::ring_turn(const Stream& stream, const Expr& index) {
   ring.ahead.step = 0;
   if (ring.rest) axes_[axis].end = stream.high;
   const size_t decided = ring.decided = decided_.size();
-  if (!ring.rest && (ring.exact || !ring.zeros))
-    decided_.push_back(
-        {tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
+  if (!ring.rest && (ring.exact || !ring.zeros)) decided_.push_back(before_end(tree_.axes[axis]));
   region(stream.loop.body);
   decided_.resize(decided);
   after_step();

@@ -407,9 +407,9 @@ void TreeEmitter::dot(const LoopTask& task) {
     const int64_t extent = extent_of(axis, axes_);
     const Expr begin = axes_[axis].begin;
     if (extent == 1) return summed(n + 1, sum);
-    const bool whole =
-        (ring_ && ring_->zeros) || proves_at_most(begin + extent, tree_.axes[axis].extent) ||
-        is_decided({tree_.axes[axis].index(), IndexComparison::Kind::Lt, tree_.axes[axis].extent});
+    const bool whole = (ring_ && ring_->zeros) ||
+                       proves_at_most(begin + extent, tree_.axes[axis].extent) ||
+                       is_decided(before_end(tree_.axes[axis]));
     const auto steps = [&](const Expr& first, int64_t count, ValueId before) {
       steps_ = Steps{.level = {axis, first, count}};
       for (int64_t i = 0; i < count; ++i)

@@ -31,6 +31,10 @@ Expr end_symbol(const LoopAxis& axis) {
   return Expr::symbol(axis.name + ".end", {0, axis.extent.range().max});
 }
 
+IndexComparison before_end(const LoopAxis& axis) {
+  return {axis.index(), IndexComparison::Kind::Lt, axis.extent};
+}
+
 Expr limit_symbol(const LoopAxis& axis, size_t n) {
   return Expr::symbol(axis.name + ".limit" + (n == 0 ? "" : std::to_string(n)), kLimits);
 }

@@ -281,6 +281,8 @@ std::optional<uint32_t> loaded_step(std::string_view symbol);
 Expr loaded_symbol(uint32_t step, int64_t limit = int64_t{1} << 47);
 /// The symbol "<axis>.end", which the bounds of a loop may use.
 Expr end_symbol(const LoopAxis& axis);
+/// The condition that the axis has not ended.
+IndexComparison before_end(const LoopAxis& axis);
 /// The symbol "<axis>.limit", or "<axis>.limit<n>" for n > 0, which the bounds of a loop over the
 /// axis may use if it has more than n limits. Numbers beyond `kLimits` count as the least or
 /// greatest of them, so no sum overflows.

@@ -5,18 +5,6 @@
 
 namespace braze {
 
-LoopTask with_factor(const LoopTask& dot, size_t factor) {
-  LoopTask out = dot;
-  out.body.results = {dot.body.results[factor]};
-  out.rescale.reset();
-  remove_dead_steps(out.body);
-  return out;
-}
-
-std::set<size_t> axes_of_factor(const LoopTree& tree, const LoopTask& dot, size_t factor) {
-  return axes_used(tree, with_factor(dot, factor));
-}
-
 // Whether a box can hold all indices of an axis.
 static bool is_box_along(const LoopTree& tree, const LoopStep& load, size_t axis) {
   const auto extent = tree.axes[axis].extent.as_constant();

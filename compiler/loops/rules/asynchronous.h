@@ -1,5 +1,5 @@
-// asynchronous.h — what the rules for dots on asynchronous matrix units (products.cpp, cascades_gpu.cpp)
-// share: their figures, and whether bulk copies can fetch a factor.
+// asynchronous.h — what rules for dots on asynchronous matrix units share: their figures, and
+// whether bulk copies can fetch a factor.
 #pragma once
 
 #include <optional>
@@ -16,11 +16,6 @@ inline constexpr int64_t kGroups = 2;        ///< groups of warps that multiply
 inline constexpr int64_t kPanelBytes = 128;  ///< bytes of a row of a copied panel
 inline constexpr int64_t kSlab = 64;         ///< columns of a result that are stored together
 }  // namespace asynchronous
-
-/// The task of a dot, with this one of its factors as the only result.
-LoopTask with_factor(const LoopTask& dot, size_t factor);
-/// The axes along which this factor of the dot varies.
-std::set<size_t> axes_of_factor(const LoopTree& tree, const LoopTask& dot, size_t factor);
 
 /// The reason why bulk copies cannot fetch what `load` reads, as boxes along the axes in `tiled`.
 /// The axis `summed` is copied in turns of `turn` indices (0: not known yet). No data may lie

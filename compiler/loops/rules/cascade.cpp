@@ -96,20 +96,13 @@ std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn) {
     return count;
   };
   for (int64_t n = 1; n <= loops(); ++n) {
-    const SplitStep split{{name, n}, turn, /*padded=*/true};
-    if (auto refusal = legal(out.tree, split)) return refusal;
     const int64_t before = loops();
-    out.take(split);
+    if (auto refusal = take_legal(out, SplitStep{{name, n}, turn, /*padded=*/true})) return refusal;
     if (loops() == before) return no_rule("the loop has one turn only");
-    const WholeStep whole{{name, n + 1}};
-    if (auto refusal = legal(out.tree, whole)) return refusal;
-    out.take(whole);
+    if (auto refusal = take_legal(out, WholeStep{{name, n + 1}})) return refusal;
   }
-  while (loops() > 1) {
-    const MergeStep merge{{name, 1}, {name, 2}};
-    if (auto refusal = legal(out.tree, merge)) return refusal;
-    out.take(merge);
-  }
+  while (loops() > 1)
+    if (auto refusal = take_legal(out, MergeStep{{name, 1}, {name, 2}})) return refusal;
   return std::nullopt;
 }
 
@@ -176,17 +169,11 @@ bool pick_walk(Scheduled& out, size_t walk, int64_t turn, const std::optional<Wa
   visit_loops(out.tree.phases.back(), [&](const Loop& loop) {
     if (loop.picks) tile = out.tree.values[loop.picks->value].axes.back();
   });
-  const auto loops_over = [&](const std::string& axis) {
-    int64_t count = 0;
-    visit_loops(out.tree,
-                [&](const Loop& loop) { count += runs_over(loop, *find_axis(out.tree, axis)); });
-    return count;
-  };
   const auto at_once = [&](const LoopName& loop, int64_t number) {
     if (number == 1) return;
-    const int64_t before = loops_over(loop.axis);
+    const int64_t before = count_loops(out.tree, loop.axis);
     out.try_take(SplitStep{loop, number, /*padded=*/true});
-    const bool is_one = loops_over(loop.axis) == before;  // a loop of one turn is none
+    const bool is_one = count_loops(out.tree, loop.axis) == before;  // a loop of one turn is none
     out.try_take(WholeStep{{loop.axis, loop.number + (is_one ? 0 : 1)}});
   };
   for (size_t phase = 0; phase + 1 < out.tree.phases.size(); ++phase) {
@@ -245,9 +232,8 @@ void part_walk(Scheduled& out, size_t walk, int64_t turn, std::optional<WalkRang
       if (condition) out.try_take(PartStep{loop, *condition});
     return;
   }
-  const Expr end = out.tree.axes[walk].extent;
-  if (!cut && !end.is_multiple_of(turn))
-    cut = {out.tree.axes[walk].index(), IndexComparison::Kind::Lt, end};
+  const LoopAxis& walked = out.tree.axes[walk];
+  if (!cut && !walked.extent.is_multiple_of(turn)) cut = before_end(walked);
   if (!cut) return;
   if (falls(*cut)) out.try_take(ReverseStep{loop});
   out.try_take(PartStep{loop, *cut});
@@ -315,15 +301,26 @@ std::optional<Refusal> collect_inner(const LoopTree& tree, const Cascade& cascad
 
 void join_sums(Scheduled& out, const Cascade& cascade) {
   std::vector<std::vector<std::string>> sums;
-  for (const CascadeDot& dot : cascade.dots) {
-    if (contains(dot.task->over, cascade.walk)) continue;
-    std::vector<std::string>& names = sums.emplace_back();
-    for (const size_t axis : dot.task->over) names.push_back(out.tree.axes[axis].name);
-  }
+  for (const CascadeDot& dot : cascade.dots)
+    if (!contains(dot.task->over, cascade.walk)) sums.push_back(names_of(out.tree, dot.task->over));
   // From the inside outwards: the joined axis is the inner one of the next pair.
   for (const std::vector<std::string>& names : sums)
     for (size_t i = names.size(); i-- > 1;)
       if (!out.try_take(CollapseStep{{names[i - 1]}, {names[i]}})) break;
+}
+
+std::variant<Cascade, Refusal> joined_cascade(Scheduled& out, LoopTree& tree) {
+  tree = out.tree;
+  auto found = find_cascade(tree, /*may_be_one_row=*/true);
+  if (std::holds_alternative<Refusal>(found)) return found;
+  join_sums(out, std::get<Cascade>(found));
+  draw_factors(out);
+  tree = out.tree;
+  found = find_cascade(tree, /*may_be_one_row=*/true);
+  const auto* cascade = std::get_if<Cascade>(&found);
+  if (cascade && !cascade->around.empty())
+    return no_rule("the results of the first dots have a further axis that is summed");
+  return found;
 }
 
 int64_t walked_bytes(const LoopTree& tree, const Cascade& cascade,

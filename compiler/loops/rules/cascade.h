@@ -44,6 +44,9 @@ int64_t walked_bytes(const LoopTree& tree, const Cascade& cascade,
 
 /// Makes one axis of those that a first dot sums, where that is legal.
 void join_sums(Scheduled& out, const Cascade& cascade);
+/// The cascade after both, for the rules for few rows, with its tree, in which its tasks stand.
+/// There may be one row; no further axis is summed.
+std::variant<Cascade, Refusal> joined_cascade(Scheduled& out, LoopTree& tree);
 
 /// Makes the loops whole that do not run over the axes `but`, and are no streams over
 /// `but_streams`.

@@ -100,18 +100,11 @@ std::optional<CascadeTile> choose_tile(const LoopTree& tree, const Cascade& casc
   return out;
 }
 
-// Takes a step, or says why it is not legal.
-std::optional<Refusal> take_if_legal(Scheduled& out, StepKind step) {
-  auto refusal = std::visit([&](const auto& kind) { return legal(out.tree, kind); }, step);
-  if (!refusal) out.take(std::move(step));
-  return refusal;
-}
-
 // Puts a loop over slabs around a dot, outside of the loops that sum, and keeps what it makes in a
 // buffer.
 std::optional<Refusal> cut(Scheduled& out, const Slabs& slabs,
                            const std::vector<std::string>& summed) {
-  if (auto refusal = take_if_legal(out, SlabsStep{{true, slabs.value}, slabs.axis, slabs.columns}))
+  if (auto refusal = take_legal(out, SlabsStep{{true, slabs.value}, slabs.axis, slabs.columns}))
     return refusal;
   const auto makes = [&](const Loop& loop) {
     return std::ranges::any_of(loop.body, [&](const LoopItem& item) {
@@ -127,9 +120,9 @@ std::optional<Refusal> cut(Scheduled& out, const Slabs& slabs,
       return child && runs_over(*child, axis);
     });
     if (!around) continue;  // a sum over one element
-    if (auto refusal = take_if_legal(out, ReorderStep{*around, loop})) return refusal;
+    if (auto refusal = take_legal(out, ReorderStep{*around, loop})) return refusal;
   }
-  return take_if_legal(out, KeepStep{slabs.value, Storage::Chip});
+  return take_legal(out, KeepStep{slabs.value, Storage::Chip});
 }
 
 // Cuts what would not fit into the registers into slabs. Stores take slabs of the sums, too.
@@ -201,7 +194,7 @@ std::vector<FirstDot> first_dots(const LoopTree& tree, const Cascade& cascade) {
   for (const CascadeDot& dot : cascade.dots) {
     if (dot.task->over.empty() || std::ranges::count(dot.task->over, cascade.walk) > 0) continue;
     FirstDot first;
-    for (const size_t axis : dot.task->over) first.summed.push_back(tree.axes[axis].name);
+    first.summed = names_of(tree, dot.task->over);
     for (const TreeAccess& access : accesses(tree, *dot.task))
       first.across |= access.stride(tree.axes[*cascade.rows]) == 0 &&
                       access.stride(tree.axes[dot.task->over.back()]) == 1;
@@ -235,12 +228,12 @@ std::optional<Refusal> take_rows(Scheduled& out, const Target& target, bool pick
     if (axis == *cascade.rows) continue;
     grid.push_back({name(axis)});
     if (std::ranges::find(cascade.nest, axis) > std::ranges::find(cascade.nest, *cascade.rows))
-      if (auto refusal = take_if_legal(out, ReorderStep{{rows}, {name(axis)}})) return refusal;
+      if (auto refusal = take_legal(out, ReorderStep{{rows}, {name(axis)}})) return refusal;
   }
   grid.push_back({rows});
-  if (auto refusal = take_if_legal(out, SplitStep{{rows}, tile->rows, /*padded=*/true}))
+  if (auto refusal = take_legal(out, SplitStep{{rows}, tile->rows, /*padded=*/true}))
     return refusal;
-  if (auto refusal = take_if_legal(out, WholeStep{{rows, 2}})) return refusal;
+  if (auto refusal = take_legal(out, WholeStep{{rows, 2}})) return refusal;
   deal_out(out, grid);
   // What one dot sums may be an axis of another one's result: the factor of both is the same.
   std::set<size_t> streams;

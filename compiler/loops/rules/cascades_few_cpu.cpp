@@ -20,17 +20,10 @@ constexpr int64_t kPhaseBytes = 128 << 10;
 }  // namespace
 
 std::optional<Refusal> tile_few_rows_for_cpu(Scheduled& out, const Target& target) {
-  const LoopTree first = out.tree;
-  const auto form = find_cascade(first, /*may_be_one_row=*/true);
-  if (const auto* refusal = std::get_if<Refusal>(&form)) return *refusal;
-  join_sums(out, std::get<Cascade>(form));
-  draw_factors(out);
-  const LoopTree tree = out.tree;
-  const auto found = find_cascade(tree, /*may_be_one_row=*/true);
+  LoopTree tree;
+  const auto found = joined_cascade(out, tree);
   if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
   const auto& cascade = std::get<Cascade>(found);
-  if (!cascade.around.empty())
-    return no_rule("the results of the first dots have a further axis that is summed");
   const auto name = [&](size_t axis) { return tree.axes[axis].name; };
   const int64_t rows = cascade.rows ? planned_extent(tree, *cascade.rows) : 1;
   if (rows > kMostRows || (cascade.rows && !tree.axes[*cascade.rows].extent.as_constant()))
@@ -46,8 +39,7 @@ std::optional<Refusal> tile_few_rows_for_cpu(Scheduled& out, const Target& targe
   if (vectors > registers) return no_rule("the sums of one row do not fit in the registers");
   const int64_t row_tile = std::min(rows, registers / vectors);
 
-  std::vector<std::string> lines;
-  for (const size_t axis : cascade.nest) lines.push_back(name(axis));
+  const std::vector<std::string> lines = names_of(tree, cascade.nest);
   std::vector<std::pair<std::string, int64_t>> tiled_lines;
   if (row_tile > 1) tiled_lines.emplace_back(name(*cascade.rows), row_tile);
   deal_lines(out, lines, tiled_lines);

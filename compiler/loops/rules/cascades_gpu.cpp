@@ -179,12 +179,6 @@ std::optional<Refusal> find_factors(const LoopTree& tree, const Cascade& cascade
   return std::nullopt;
 }
 
-std::optional<Refusal> take_legal(Scheduled& out, StepKind step) {
-  auto refusal = std::visit([&](const auto& kind) { return legal(out.tree, kind); }, step);
-  if (!refusal) out.take(std::move(step));
-  return refusal;
-}
-
 bool is_one_tile(const LoopTree& tree, const Cascade& cascade, int64_t rows) {
   return cascade.nest.size() > 1 && tree.axes[*cascade.rows].extent.is_constant(rows);
 }

@@ -62,9 +62,6 @@ bool is_one_tile(const LoopTree& tree, const Cascade& cascade, int64_t rows);
 /// The instances if all rows are one tile.
 int64_t instances_of(const LoopTree& tree, const Cascade& cascade);
 
-/// Takes the step, or says why it is not legal.
-std::optional<Refusal> take_legal(Scheduled& out, StepKind step);
-
 /// Deals the rows to instances; then walks in turns of `turn` indices, in so many chunks, and
 /// stages the factors.
 std::optional<Refusal> walk_in_turns(Scheduled& out, const Cascade& cascade,

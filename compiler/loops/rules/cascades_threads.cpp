@@ -30,17 +30,10 @@ int64_t even_part(int64_t n) { return n & -n; }
 }  // namespace
 
 std::optional<Refusal> tile_cascade_by_threads(Scheduled& out, const Target& target) {
-  const LoopTree first = out.tree;
-  const auto form = find_cascade(first, /*may_be_one_row=*/true);
-  if (const auto* refusal = std::get_if<Refusal>(&form)) return *refusal;
-  join_sums(out, std::get<Cascade>(form));
-  draw_factors(out);
-  const LoopTree tree = out.tree;
-  const auto found = find_cascade(tree, /*may_be_one_row=*/true);
+  LoopTree tree;
+  const auto found = joined_cascade(out, tree);
   if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
   const auto& cascade = std::get<Cascade>(found);
-  if (!cascade.around.empty())
-    return no_rule("the results of the first dots have a further axis that is summed");
   const auto name = [&](size_t axis) { return tree.axes[axis].name; };
   const int64_t rows = cascade.rows ? planned_extent(tree, *cascade.rows) : 1;
   const bool constant = !cascade.rows || tree.axes[*cascade.rows].extent.as_constant();
@@ -70,8 +63,7 @@ std::optional<Refusal> tile_cascade_by_threads(Scheduled& out, const Target& tar
   const int64_t slots = kThreads / lanes;
   const int64_t turn = slots * indices;
 
-  std::vector<std::string> lines;
-  for (const size_t axis : cascade.nest) lines.push_back(name(axis));
+  const std::vector<std::string> lines = names_of(tree, cascade.nest);
   std::vector<TiledAxis> tiled;
   std::vector<Digit> of_walk = digits({{Resource::Register, kept, indices}});
   for (const Digit& digit : threads_along(lanes, slots)) of_walk.push_back(digit);

@@ -56,8 +56,7 @@ bool asks_outside(const LoopTree& tree, size_t outer, size_t inner) {
 
 void collapse_axes(Scheduled& out, const std::vector<size_t>& nest) {
   // From the inside outwards, because a joined axis is the inner axis of the next pair.
-  std::vector<std::string> names;
-  for (const size_t axis : nest) names.push_back(out.tree.axes[axis].name);
+  std::vector<std::string> names = names_of(out.tree, nest);
   for (size_t i = names.size(); i-- > 1;) {
     const size_t outer = *find_axis(out.tree, names[i - 1]), inner = *find_axis(out.tree, names[i]);
     const CollapseStep step{{names[i - 1]}, {names[i]}};

@@ -34,11 +34,6 @@ constexpr int64_t kBlocks = 2;
 constexpr int64_t kLeastRows = 4;
 constexpr int64_t kAccessBytes = 4;  // the least that a copy past the registers moves
 
-const Loop* as_loop(const LoopItem& item) {
-  const auto* box = std::get_if<Box<Loop>>(&item);
-  return box ? &**box : nullptr;
-}
-
 bool is_plain(const Loop& loop) { return loop.levels.size() == 1 && !loop.down && !loop.bounds; }
 
 // The walk over rows: loops around it, the loop over rows (several, if rows have several axes), and
@@ -154,16 +149,10 @@ struct RowBlock {
 
 // What the walk loads along rows.
 std::vector<TreeAccess> loads_along(const LoopTree& tree, const Crossed& nest) {
-  std::vector<TreeAccess> out;
-  for (const LoopTask* task : nest.tasks)
-    for (TreeAccess& access : accesses(tree, *task)) {
-      const auto same = [&](const TreeAccess& other) {
-        return other.tensor == access.tensor && other.offset == access.offset;
-      };
-      if (!access.store && access.offset.uses(tree.axes[nest.along[0]].name) &&
-          std::ranges::none_of(out, same))
-        out.push_back(std::move(access));
-    }
+  std::vector<TreeAccess> out = accesses(tree, nest.tasks);
+  std::erase_if(out, [&](const TreeAccess& access) {
+    return access.store || !access.offset.uses(tree.axes[nest.along[0]].name);
+  });
   return out;
 }
 
@@ -284,7 +273,7 @@ void copy_rows(Scheduled& out, const std::vector<TreeAccess>& loads, const std::
                const RowBlock& block, const Target& target) {
   constexpr int64_t kSlots = 2;
   const int64_t turn = block.rows * block.each;
-  const Expr& extent = out.tree.axes[*find_axis(out.tree, row)].extent;
+  const Expr& extent = axis_of(out.tree, row).extent;
   if (block.along <= kWarpThreads || !extent.is_multiple_of(turn) || extent.range().min < 1) return;
   std::set<std::string> tensors;
   int64_t bytes = 0;
@@ -304,14 +293,14 @@ void copy_rows(Scheduled& out, const std::vector<TreeAccess>& loads, const std::
 
 // Makes a level of a loop whole. Returns false if it must stay a loop.
 bool make_whole(Scheduled& out, const LoopName& loop, int64_t tile) {
-  const bool covered = out.tree.axes[*find_axis(out.tree, loop.axis)].extent.is_constant(tile);
+  const bool covered = axis_of(out.tree, loop.axis).extent.is_constant(tile);
   return (covered || out.try_take(SplitStep{loop, tile, /*padded=*/true})) &&
          out.try_take(WholeStep{{loop.axis, covered ? loop.number : loop.number + 1}});
 }
 
 // The same for the loops along a row: of those that stand first in the tree, `count`.
 bool keep_rows(Scheduled& out, const std::string& along, int64_t tile, size_t count) {
-  const bool covered = out.tree.axes[*find_axis(out.tree, along)].extent.is_constant(tile);
+  const bool covered = axis_of(out.tree, along).extent.is_constant(tile);
   for (int64_t n = 1; count > 0; --count, n += !covered)
     if (!make_whole(out, {along, n}, tile)) return false;
   return true;
@@ -396,11 +385,9 @@ std::optional<Refusal> tile_crossed_for_gpu(Scheduled& out, const Target& target
     return uncrossed("the sums of chunks of rows cannot be combined by a second phase");
   // Tiles that reach beyond the row have loops of their own, and load there.
   if (block.tile == *length) copy_rows(out, loads, row, block, target);
-  const Expr end = out.tree.axes[*find_axis(out.tree, row)].extent;
-  if (!end.is_multiple_of(turn))
-    out.try_take(PartStep{{row}, {Expr::index(row, end), IndexComparison::Kind::Lt, end}});
-  int64_t number = 1;
-  while (find_loop(out.tree, {along, number + 1})) ++number;
+  const LoopAxis& rows_axis = axis_of(out.tree, row);
+  if (!rows_axis.extent.is_multiple_of(turn)) out.try_take(PartStep{{row}, before_end(rows_axis)});
+  const int64_t number = count_loops(out.tree, along);
   if (columns > 1 && !make_whole(out, {along, number}, columns)) return loops_stay;
   const bool dealt = around.empty() ? out.try_take(OnStep{{along, number}, Machine::Grid})
                                     : out.try_take(TupleStep{{around[0], 2}, {along, number}});

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/loops/rules/summed_nest.h"
-
 namespace braze {
 
 namespace {
@@ -12,12 +10,8 @@ namespace {
 std::optional<Refusal> find_tasks(const LoopTree& tree, FactoredSums& out) {
   auto found = find_summed_nest(tree);
   if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);
-  auto& nest = std::get<SummedNest>(found);
-  out.nest = std::move(nest.axes);
-  out.summed = std::move(nest.summed);
-  out.stores = std::move(nest.stores);
-  out.loop = nest.loop;
-  for (const LoopItem& item : *nest.sums) {
+  static_cast<SummedNest&>(out) = std::move(std::get<SummedNest>(found));
+  for (const LoopItem& item : *out.inside) {
     const auto* task = std::get_if<LoopTask>(&item);
     if (!task || (task->kind != LoopTask::Kind::Dot && task->kind != LoopTask::Kind::Fold))
       return no_rule("a loop contains other tasks than folds and dots");
@@ -52,24 +46,11 @@ std::vector<Touched> loads_of(const LoopTree& tree, const std::vector<const Loop
   return out;
 }
 
-std::vector<TreeAccess> accesses_of(const LoopTree& tree,
-                                    const std::vector<const LoopTask*>& tasks) {
-  std::vector<TreeAccess> out;
-  for (const LoopTask* task : tasks)
-    for (TreeAccess& access : accesses(tree, *task))
-      if (std::ranges::none_of(out, [&](const TreeAccess& other) {
-            return other.tensor == access.tensor && other.store == access.store &&
-                   other.offset == access.offset;
-          }))
-        out.push_back(std::move(access));
-  return out;
-}
-
 // Finds the axes of rows and lanes: every load varies along at most one of them. Along the lanes,
 // more loads and stores are contiguous.
 std::optional<Refusal> find_block(const LoopTree& tree, FactoredSums& sums) {
   const auto loads = loads_of(tree, sums.sums);
-  const auto read = accesses_of(tree, sums.sums), stored = accesses_of(tree, sums.stores);
+  const auto read = accesses(tree, sums.sums), stored = accesses(tree, sums.stores);
   const LoopAxis& inner = tree.axes[sums.summed.back()];
   const auto contiguous = [&](size_t axis) {
     double score = 0;
@@ -142,8 +123,7 @@ void join_digits(Scheduled& out, int64_t few) {
 
 void sort_nest(Scheduled& out, const std::vector<size_t>& nest,
                const std::vector<std::string>& wanted) {
-  std::vector<std::string> order;
-  for (const size_t axis : nest) order.push_back(out.tree.axes[axis].name);
+  std::vector<std::string> order = names_of(out.tree, nest);
   for (size_t i = 0; i < wanted.size(); ++i)
     for (auto at = static_cast<size_t>(std::ranges::find(order, wanted[i]) - order.begin()); at > i;
          --at) {

@@ -9,16 +9,13 @@
 #include <vector>
 
 #include "compiler/loops/rules/facts.h"
-#include "compiler/loops/rules/rules.h"
+#include "compiler/loops/rules/summed_nest.h"
 
 namespace braze {
 
 /// The sums of a tree, and the stores that follow them.
-struct FactoredSums {
-  std::vector<size_t> nest;    ///< the axes of the parallel loops, the outermost first
-  std::vector<size_t> summed;  ///< the axes of the streams, the outermost first
-  std::vector<const LoopTask*> sums, stores;
-  const Loop* loop = nullptr;  ///< the outermost stream
+struct FactoredSums : SummedNest {
+  std::vector<const LoopTask*> sums;
   size_t rows = 0, lanes = 0;  ///< axes; along lanes, more factors and results are contiguous
 };
 std::variant<FactoredSums, Refusal> find_factored_sums(const LoopTree& tree);

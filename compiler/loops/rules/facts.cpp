@@ -1,6 +1,7 @@
 #include "compiler/loops/rules/facts.h"
 
 #include <algorithm>
+#include <bit>
 #include <unordered_map>
 
 #include "compiler/fusion/recompute.h"
@@ -31,18 +32,23 @@ std::vector<TreeAccess> accesses(const LoopTree& tree, const LoopTask& task) {
   return out;
 }
 
-std::vector<TreeAccess> accesses(const LoopTree& tree) {
+std::vector<TreeAccess> accesses(const LoopTree& tree, const std::vector<const LoopTask*>& tasks) {
   std::vector<TreeAccess> out;
-  for_each_task(tree, [&](const LoopTask& task, const auto&) {
-    for (TreeAccess& access : accesses(tree, task)) {
+  for (const LoopTask* task : tasks)
+    for (TreeAccess& access : accesses(tree, *task)) {
       const auto same = [&](const TreeAccess& other) {
         return other.tensor == access.tensor && other.store == access.store &&
                other.offset == access.offset;
       };
-      if (std::none_of(out.begin(), out.end(), same)) out.push_back(std::move(access));
+      if (std::ranges::none_of(out, same)) out.push_back(std::move(access));
     }
-  });
   return out;
+}
+
+std::vector<TreeAccess> accesses(const LoopTree& tree) {
+  std::vector<const LoopTask*> tasks;
+  for_each_task(tree, [&](const LoopTask& task, const auto&) { tasks.push_back(&task); });
+  return accesses(tree, tasks);
 }
 
 std::vector<std::vector<bool>> first_steps(const LoopTree& tree) {
@@ -225,6 +231,20 @@ int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& ax
 int64_t planned_extent(const LoopTree& tree, size_t axis) {
   return std::clamp<int64_t>(tree.axes[axis].extent.range().max, 1, int64_t{1} << 40);
 }
+
+std::vector<std::string> names_of(const LoopTree& tree, const std::vector<size_t>& axes) {
+  std::vector<std::string> out;
+  for (const size_t axis : axes) out.push_back(tree.axes[axis].name);
+  return out;
+}
+
+int64_t floor_power_of_two(int64_t n) {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
+int64_t ceil_power_of_two(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
+int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t count_loops(const LoopTree& tree, const std::string& axis) {
   int64_t out = 0;

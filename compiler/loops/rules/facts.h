@@ -2,6 +2,7 @@
 #pragma once
 
 #include <set>
+#include <string>
 #include <vector>
 
 #include "compiler/loops/tree.h"
@@ -22,8 +23,9 @@ struct TreeAccess {
   int64_t stride(const LoopAxis& axis) const;
 };
 
-/// All loads and stores of the tree, or of a task. Several at one place count once.
+/// All loads and stores of the tree, of tasks, or of a task. Several at one place count once.
 std::vector<TreeAccess> accesses(const LoopTree& tree);
+std::vector<TreeAccess> accesses(const LoopTree& tree, const std::vector<const LoopTask*>& tasks);
 std::vector<TreeAccess> accesses(const LoopTree& tree, const LoopTask& task);
 
 /// For each task in the order of the text, and each of its steps: whether no step before is equal.
@@ -65,6 +67,13 @@ int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& ax
 /// The extent for which rules plan, at least 1: the extent itself, or the greatest value of a
 /// symbolic one.
 int64_t planned_extent(const LoopTree& tree, size_t axis);
+
+/// The names of these axes.
+std::vector<std::string> names_of(const LoopTree& tree, const std::vector<size_t>& axes);
+
+int64_t floor_power_of_two(int64_t n);
+int64_t ceil_power_of_two(int64_t n);
+int64_t ceil_divide(int64_t a, int64_t b);
 
 /// The number of loops over the axis.
 int64_t count_loops(const LoopTree& tree, const std::string& axis);

@@ -6,14 +6,6 @@
 
 namespace braze {
 
-int64_t floor_power_of_two(int64_t n) {
-  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
-}
-int64_t ceil_power_of_two(int64_t n) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
-}
-int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 std::vector<Digit> digits(std::initializer_list<Digit> list) {
   std::vector<Digit> out;
   std::copy_if(list.begin(), list.end(), std::back_inserter(out),

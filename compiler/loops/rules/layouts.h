@@ -7,14 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "compiler/loops/rules/facts.h"
 #include "compiler/loops/rules/rules.h"
 #include "ir/code/layout.h"
 
 namespace braze {
-
-int64_t floor_power_of_two(int64_t n);
-int64_t ceil_power_of_two(int64_t n);
-int64_t ceil_divide(int64_t a, int64_t b);
 
 /// The digits of the list that have several values.
 std::vector<Digit> digits(std::initializer_list<Digit> list);

@@ -24,14 +24,6 @@ int64_t loops_before(const LoopTree& tree, const std::string& axis, size_t phase
 
 }  // namespace
 
-const LoopAxis& axis_of(const Scheduled& out, const std::string& name) {
-  return out.tree.axes[*find_axis(out.tree, name)];
-}
-
-IndexComparison before_end(const LoopAxis& axis) {
-  return {axis.index(), IndexComparison::Kind::Lt, axis.extent};
-}
-
 std::optional<LoopName> loop_over(const LoopTree& tree, const std::string& axis,
                                   const std::function<bool(const Loop&)>& wanted) {
   for (LoopName name{axis}; const auto place = find_loop(tree, name); ++name.number)
@@ -42,11 +34,6 @@ std::optional<LoopName> loop_over(const LoopTree& tree, const std::string& axis,
 std::optional<LoopName> sum_loop(const Scheduled& out, const std::string& axis) {
   return loop_over(out.tree, axis,
                    [](const Loop& loop) { return !loop.parallel && has_sums(loop); });
-}
-
-void deal_out(Scheduled& out, const std::vector<LoopName>& loops) {
-  for (size_t i = 1; i < loops.size(); ++i) out.take(TupleStep{loops[0], loops[i]});
-  if (!loops.empty()) out.take(OnStep{loops[0], Machine::Grid});
 }
 
 void pack_lanes(Scheduled& out, const std::vector<std::string>& summed, const PackedFactor& factor,
@@ -65,7 +52,7 @@ void pack_lanes(Scheduled& out, const std::vector<std::string>& summed, const Pa
       const std::string& axis = out.tree.axes[l->levels[0].axis].name;
       if (std::ranges::count(summed, axis) == 0) grid.push_back(axis);
     }
-    if (axis_of(out, factor.lanes).extent.is_constant(factor.panel)) {
+    if (axis_of(out.tree, factor.lanes).extent.is_constant(factor.panel)) {
       std::erase(grid, factor.lanes);
       out.take(WholeStep{loop(factor.lanes)});
     } else {
@@ -75,7 +62,7 @@ void pack_lanes(Scheduled& out, const std::vector<std::string>& summed, const Pa
     // Factors that are contiguous along the summed axis are read along it, and transposed tile by
     // tile.
     if (factor.across && find_loop(out.tree, loop(inner))) {
-      const Expr extent = axis_of(out, inner).extent;
+      const Expr extent = axis_of(out.tree, inner).extent;
       int64_t turn = target.vector_lanes(4);
       while (turn > 1 && turn / 2 >= extent.range().max) turn /= 2;
       if (extent.is_constant(turn)) {
@@ -85,7 +72,7 @@ void pack_lanes(Scheduled& out, const std::vector<std::string>& summed, const Pa
         out.take(WholeStep{loop(inner, 2)});
         if (!extent.is_multiple_of(turn) && extent.range().max > turn) {
           out.take(SerialStep{loop(inner)});
-          out.take(PartStep{loop(inner), before_end(axis_of(out, inner))});
+          out.take(PartStep{loop(inner), before_end(axis_of(out.tree, inner))});
         }
       }
     }

@@ -12,20 +12,12 @@
 
 namespace braze {
 
-const LoopAxis& axis_of(const Scheduled& out, const std::string& name);
-
-/// The condition that the axis has not ended.
-IndexComparison before_end(const LoopAxis& axis);
-
 /// The first loop over the axis for which `wanted` holds.
 std::optional<LoopName> loop_over(const LoopTree& tree, const std::string& axis,
                                   const std::function<bool(const Loop&)>& wanted);
 
 /// The stream over the axis in which something is summed, if there is one.
 std::optional<LoopName> sum_loop(const Scheduled& out, const std::string& axis);
-
-/// Makes one loop of nested ones and deals it to the grid.
-void deal_out(Scheduled& out, const std::vector<LoopName>& loops);
 
 /// The factors that run along the axis `lanes` and not along `rows`.
 struct PackedFactor {

@@ -37,7 +37,6 @@ constexpr double kFewHits = 4;
 constexpr int64_t kBlocksAtOnce = 6;
 constexpr int64_t kExchangeBytes = 2048;  // chip memory of a block for exchange between its warps
 
-int64_t ceil_divide(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 int64_t round_up(int64_t n, int64_t unit) { return ceil_divide(n, unit) * unit; }
 
 class Rule {
@@ -100,8 +99,7 @@ class Rule {
     const int64_t extent = extents_.back();
     if (!digit_.back())
       vector_ =
-          std::min(vector_along(touched_, out_.tree.axes[*find_axis(out_.tree, names_.back())]),
-                   16 / sum_bytes_);
+          std::min(vector_along(touched_, axis_of(out_.tree, names_.back())), 16 / sum_bytes_);
     while (vector_ > 1 && extent < kWarpThreads * vector_) vector_ /= 2;
     const auto needed = static_cast<uint64_t>(ceil_divide(extent, vector_));
     threads_ = std::clamp(static_cast<int64_t>(std::bit_ceil(needed)), kWarpThreads, kBlockThreads);
@@ -191,7 +189,7 @@ class Rule {
     std::vector<std::string> grid;
     for (size_t p = 0; p < names_.size(); ++p) {
       const std::string& name = names_[p];
-      const Expr& extent = out_.tree.axes[*find_axis(out_.tree, name)].extent;
+      const Expr& extent = axis_of(out_.tree, name).extent;
       bool covered = extent.is_constant(block_[p]);
       if (has_places(p)) {
         covered = extent.as_constant().value_or(block_[p] + 1) <= block_[p];
@@ -230,15 +228,12 @@ class Rule {
       outermost.push_back(name);
       region = &(*loop)->body;
     }
-    for (size_t i = 1; i < outermost.size(); ++i)
-      out_.take(TupleStep{{outermost[0]}, {outermost[i]}});
-    if (!outermost.empty()) out_.take(OnStep{{outermost[0]}, Machine::Grid});
+    deal_out(out_, outermost);
   }
 
   // Cuts the loops over places into tiles, from the n-th loop on. These are the loops of stores.
   void cut_stores(const std::string& name, int64_t tile, int64_t n) {
-    int64_t loops = 0;
-    while (find_loop(out_.tree, {name, loops + 1})) ++loops;
+    int64_t loops = count_loops(out_.tree, name);
     for (; n <= loops; ++n) {
       out_.take(SplitStep{{name, n}, tile, /*padded=*/true});
       // Whether it has several turns.
@@ -266,9 +261,9 @@ class Rule {
     if (groups) out_.take(SplitStep{{terms}, scan, /*padded=*/true});
     out_.try_take(SeekStep{{terms, groups ? 2 : 1}});
     // Only the last group reaches beyond the end.
-    const LoopAxis& axis = out_.tree.axes[*find_axis(out_.tree, terms)];
+    const LoopAxis& axis = axis_of(out_.tree, terms);
     if (groups && on_gpu() && !axis.extent.is_multiple_of(scan))
-      out_.try_take(PartStep{{terms}, {axis.index(), IndexComparison::Kind::Lt, axis.extent}});
+      out_.try_take(PartStep{{terms}, before_end(axis)});
   }
 
   void bind() {

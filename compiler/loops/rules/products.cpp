@@ -50,10 +50,8 @@ constexpr double kMostUnrolled = 12;
 // estimated.
 constexpr double kClearly = 0.95, kPairSeconds = 1e-6, kMostRows = 1.25;
 
-struct Products {
-  std::vector<size_t> nest;    // axes of the parallel loops, the outermost first
-  std::vector<size_t> summed;  // axes of the streams, the outermost first
-  std::vector<const LoopTask*> dots, stores;
+struct Products : SummedNest {
+  std::vector<const LoopTask*> dots;
   // Parallel axes of the factor that has the rows, the outermost first.
   std::vector<size_t> row_axes;
   size_t rows = 0, columns = 0;
@@ -82,11 +80,8 @@ bool lies_in_panels(const LoopTree& tree, const LoopStep& load, size_t axis) {
 std::optional<Refusal> find_tasks(const LoopTree& tree, Products& out) {
   auto found = find_summed_nest(tree);
   if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);
-  auto& nest = std::get<SummedNest>(found);
-  out.nest = std::move(nest.axes);
-  out.summed = std::move(nest.summed);
-  out.stores = std::move(nest.stores);
-  for (const LoopItem& item : *nest.sums) {
+  static_cast<SummedNest&>(out) = std::move(std::get<SummedNest>(found));
+  for (const LoopItem& item : *out.inside) {
     const auto* task = std::get_if<LoopTask>(&item);
     if (!task || task->kind != LoopTask::Kind::Dot)
       return no_rule("the terms of the sum are not products of two factors");
@@ -537,9 +532,7 @@ class Taker {
   explicit Taker(Scheduled& out) : out_(out) {}
   template <class Step>
   Taker& operator()(Step step) {
-    if (refusal_) return *this;
-    refusal_ = legal(out_.tree, step);
-    if (!refusal_) out_.take(std::move(step));
+    if (!refusal_) refusal_ = take_legal(out_, std::move(step));
     return *this;
   }
   const std::optional<Refusal>& refusal() const { return refusal_; }
@@ -571,7 +564,7 @@ int64_t count_blocks(const LoopTree& tree, const std::vector<std::string>& grid,
                      const std::map<std::string, int64_t>& turns, int64_t cores, int64_t room) {
   int64_t tiles = 1;
   for (const std::string& axis : grid) {
-    const auto extent = tree.axes[*find_axis(tree, axis)].extent.as_constant();
+    const auto extent = axis_of(tree, axis).extent.as_constant();
     if (!extent) return cores;
     const auto turn = turns.find(axis);
     tiles *= turn == turns.end() ? *extent : (*extent + turn->second - 1) / turn->second;
@@ -600,10 +593,9 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
   for (const size_t axis : products.summed) summed.push_back(name(axis));
   for (const LoopTask* dot : products.dots) dots.push_back(out.tree.values[dot->target].name);
   const auto is_constant = [&](const std::string& axis, int64_t n) {
-    return out.tree.axes[*find_axis(out.tree, axis)].extent.is_constant(n);
+    return axis_of(out.tree, axis).extent.is_constant(n);
   };
-  std::vector<std::string> order;
-  for (const size_t axis : products.nest) order.push_back(name(axis));
+  std::vector<std::string> order = names_of(out.tree, products.nest);
 
   Taker take(out);
   if (products.rows > products.columns) take(LastStep{column});

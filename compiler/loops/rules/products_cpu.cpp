@@ -291,7 +291,7 @@ struct Levels {
 
 // Cuts an axis into tasks, the blocks of a task, and the tile of a block.
 Levels cut(Scheduled& out, const std::string& axis, int64_t of_task, int64_t block) {
-  const Expr extent = axis_of(out, axis).extent;
+  const Expr extent = axis_of(out.tree, axis).extent;
   Levels made;
   if (extent.range().max > of_task) {
     out.take(SplitStep{{axis}, of_task});
@@ -308,7 +308,7 @@ Levels cut(Scheduled& out, const std::string& axis, int64_t of_task, int64_t blo
 
 // Cuts the axis of panels into tasks. A block is one panel.
 Levels cut_panels(Scheduled& out, const std::string& axis, int64_t of_task) {
-  const bool tasks = axis_of(out, axis).extent.range().max > of_task;
+  const bool tasks = axis_of(out.tree, axis).extent.range().max > of_task;
   if (tasks && of_task > 1) out.take(SplitStep{{axis}, of_task});
   return {.tasks = tasks, .blocks = !tasks || of_task > 1};
 }
@@ -324,21 +324,20 @@ void stage_rows(Scheduled& out, const Names& names, const Tiling& tiling, const 
   if (!out.try_take(factor)) return;
   for (size_t v = before; v < out.tree.values.size(); ++v) {
     const std::string value = out.tree.values[v].name;
-    std::vector<std::string> axes;
-    for (const size_t axis : out.tree.values[v].axes) axes.push_back(out.tree.axes[axis].name);
+    const std::vector<std::string> axes = names_of(out.tree, out.tree.values[v].axes);
     out.take(KeepStep{value, Storage::Chip});
     const int64_t most = kCopyVectors * target.vector_lanes(4);
     for (const std::string& axis : axes) {
       const bool vectors = axis == (tiling.rows_across ? inner : names.rows);
       if (!vectors) out.take(SlabsStep{{true, value}, axis, 1});
     }
-    if (!tiling.rows_across || axis_of(out, inner).extent.range().max <= most) continue;
+    if (!tiling.rows_across || axis_of(out.tree, inner).extent.range().max <= most) continue;
     out.take(SlabsStep{{true, value}, inner, most});
-    if (axis_of(out, inner).extent.is_multiple_of(most)) continue;
+    if (axis_of(out.tree, inner).extent.is_multiple_of(most)) continue;
     const auto copy = loop_over(out.tree, inner, [&](const Loop& loop) {
       return loop.levels[0].turn == most && loop.parts.empty();
     });
-    out.take(PartStep{*copy, before_end(axis_of(out, inner))});
+    out.take(PartStep{*copy, before_end(axis_of(out.tree, inner))});
   }
 }
 
@@ -348,7 +347,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   names.rows = name(sums.rows);
   names.lanes = name(sums.lanes);
-  for (const size_t axis : sums.summed) names.summed.push_back(name(axis));
+  names.summed = names_of(out.tree, sums.summed);
   if (tiling.panels) names.panels = name(*tiling.panels);
   // Batches that share memory lines come last, so that a task finds them in its cache.
   for (const bool shared : {false, true})
@@ -369,7 +368,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   if (sums.rows > sums.lanes) out.take(LastStep{names.lanes});
   if (tiling.pack && tiling.lanes_across) out.take(LastStep{names.summed.back()});
   if (names.rows_beside) {
-    if (axis_of(out, *names.rows_beside).extent.is_constant(tiling.beside_of_block)) {
+    if (axis_of(out.tree, *names.rows_beside).extent.is_constant(tiling.beside_of_block)) {
       out.take(WholeStep{{*names.rows_beside}});
       std::erase(names.batch, *names.rows_beside);
     } else {
@@ -396,7 +395,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
     out.try_take(SlabsStep{{false, store}, names.rows, 1, /*beside=*/true});
   }
   // Whole blocks need no masks.
-  const LoopAxis lane = axis_of(out, names.lanes);
+  const LoopAxis lane = axis_of(out.tree, names.lanes);
   if (!lane.extent.is_multiple_of(tiling.lanes) && lanes.count() > 0 && !names.panels)
     out.take(PartStep{lane_blocks, before_end(lane)});
   if (tiling.stage && (rows.blocks || !grid.empty()))

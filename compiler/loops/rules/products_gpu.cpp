@@ -266,10 +266,6 @@ struct Names {
   std::string rows, lanes, inner;
 };
 
-const LoopAxis& axis_of(const Scheduled& out, const std::string& name) {
-  return out.tree.axes[*find_axis(out.tree, name)];
-}
-
 // The layout in which a slice of a factor is fetched: neighbours in memory belong to one thread.
 Layout slice_layout(const Scheduled& out, const Names& names, const Factor& factor,
                     const Tiling& tiling) {
@@ -401,18 +397,14 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   if (sums.rows > sums.lanes) out.take(LastStep{names.lanes});
   std::vector<LoopName> grid;
   for (const std::string& axis : names.batch) grid.push_back({axis});
-  const auto deal = [&] {
-    for (size_t i = 1; i < grid.size(); ++i) out.take(TupleStep{grid[0], grid[i]});
-    if (!grid.empty()) out.take(OnStep{grid[0], Machine::Grid});
-  };
   // If all loops are dealt before they are cut, a second phase can cut them in another way.
   const bool chunked = tiling.chunks > 1;
   if (chunked) {
     grid.insert(grid.end(), {{names.rows}, {names.lanes}});
-    deal();
+    deal_out(out, grid);
   }
   const auto cut = [&](const std::string& axis, int64_t tile) {
-    const Expr extent = axis_of(out, axis).extent;
+    const Expr extent = axis_of(out.tree, axis).extent;
     const bool covered = extent.is_constant(tile) && !chunked;
     if (tile > 1 && !covered) out.take(SplitStep{{axis}, tile, /*padded=*/true});
     if (tile > 1) out.take(WholeStep{{axis, covered ? 1 : 2}});
@@ -420,7 +412,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   };
   cut(names.rows, tiling.rows);
   cut(names.lanes, tiling.lanes);
-  if (!chunked) deal();
+  if (!chunked) deal_out(out, grid);
 
   // The layout of the sums: threads along the two axes, and neighbours in one thread.
   const std::vector<int64_t> extents{tiling.rows, tiling.lanes},
@@ -434,9 +426,7 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   if (tiling.slice == 0) {
     if (is_dot) out.take(UnitStep{sum, Unit::Fma});
     out.take(UnrollStep{{names.inner}, kUnrolled});
-    const LoopAxis lane = axis_of(out, names.lanes);
-    if (!lane.extent.is_multiple_of(tiling.lanes) && lane.extent.range().max > tiling.lanes)
-      out.try_take(PartStep{{names.lanes}, {lane.index(), IndexComparison::Kind::Lt, lane.extent}});
+    part_tail(out, {names.lanes}, tiling.lanes);
     return bind_layouts(out, tiled);
   }
   out.take(SplitStep{{names.inner}, tiling.slice, /*padded=*/true});

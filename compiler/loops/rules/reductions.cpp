@@ -9,11 +9,6 @@ namespace braze {
 
 namespace {
 
-const Loop* as_loop(const LoopItem& item) {
-  const auto* box = std::get_if<Box<Loop>>(&item);
-  return box ? &**box : nullptr;
-}
-
 bool is_served(const LoopTask& task) {
   return task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot ||
          task.kind == LoopTask::Kind::Arg || task.kind == LoopTask::Kind::Store;
@@ -161,25 +156,16 @@ WalkFacts facts_of(const LoopTree& tree, const ReductionNest& nest) {
   for (const Walk& walk : nest.walks) {
     if (walk.along() != out.along) continue;
     ++out.walks;
-    for (const LoopTask* task : walk.tasks) {
-      out.tasks.push_back(task);
-      for (TreeAccess& access : accesses(tree, *task)) {
-        const auto same = [&](const TreeAccess& other) {
-          return other.tensor == access.tensor && other.store == access.store &&
-                 other.offset == access.offset;
-        };
-        if (std::none_of(out.touched.begin(), out.touched.end(), same))
-          out.touched.push_back(std::move(access));
-      }
-    }
+    out.tasks.insert(out.tasks.end(), walk.tasks.begin(), walk.tasks.end());
   }
+  out.touched = accesses(tree, out.tasks);
   out.one_pass = nest.walks.size() == 1 && nest.begins_with_walk;
   return out;
 }
 
 void cut_walks(Scheduled& out, const std::string& axis, int64_t turn) {
   const int64_t walks = count_loops(out.tree, axis);
-  const bool covered = out.tree.axes[*find_axis(out.tree, axis)].extent.is_constant(turn);
+  const bool covered = axis_of(out.tree, axis).extent.is_constant(turn);
   for (int64_t n = 1, done = 0; done < walks; ++done) {
     if (!covered) out.take(SplitStep{{axis, n}, turn, /*padded=*/true});
     out.take(WholeStep{{axis, covered ? n : n + 1}});
@@ -197,13 +183,12 @@ void deal_lines(Scheduled& out, const std::vector<std::string>& lines,
       outer.push_back(line);
       continue;
     }
-    const bool covered = out.tree.axes[*find_axis(out.tree, line)].extent.is_constant(tile->second);
+    const bool covered = axis_of(out.tree, line).extent.is_constant(tile->second);
     if (!covered) out.take(SplitStep{{line}, tile->second, /*padded=*/true});
     out.take(WholeStep{{line, covered ? 1 : 2}});
     if (!covered) outer.push_back(line);
   }
-  for (size_t i = 1; i < outer.size(); ++i) out.take(TupleStep{{outer[0]}, {outer[i]}});
-  if (!outer.empty()) out.take(OnStep{{outer[0]}, Machine::Grid});
+  deal_out(out, outer);
 }
 
 void part_walks(Scheduled& out, std::string axis, int64_t turn) {
@@ -220,7 +205,7 @@ void part_walks(Scheduled& out, std::string axis, int64_t turn) {
     }
   const LoopAxis& own = out.tree.axes[number];
   if (own.extent.is_multiple_of(turn) || own.extent.range().max <= turn) return;
-  const IndexComparison inside{own.index(), IndexComparison::Kind::Lt, own.extent};
+  const IndexComparison inside = before_end(own);
   for (int64_t n = 1; find_loop(out.tree, {axis, n}); ++n)
     out.try_take(PartStep{{axis, n}, inside});
 }

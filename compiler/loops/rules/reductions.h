@@ -22,7 +22,8 @@ struct ReductionNest {
   std::vector<const LoopTask*> beside;
   bool begins_with_walk = false;
 };
-/// The nest of a tree. None if the tree has another form, or tasks other than folds and stores.
+/// The nest of a tree. None if the tree has another form, or tasks other than folds, dots,
+/// arg-reductions and stores.
 std::optional<ReductionNest> reduction_nest(const LoopTree& tree);
 
 /// The same after axes that all accesses run through as one were joined. None if there are no

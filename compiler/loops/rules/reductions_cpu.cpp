@@ -37,8 +37,6 @@ constexpr int64_t kShareOfRegisters = 2;
 // A task can hold this many vectors of partial results when it adds those of all chunks.
 constexpr int64_t kMostPartVectors = 256;
 
-int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // The greatest divisor of the axis's extent that is at most `most`; 1 if the extent is not known.
 int64_t divisor_at_most(const LoopTree& tree, size_t axis, int64_t most) {
   const auto extent = tree.axes[axis].extent.as_constant();
@@ -53,7 +51,7 @@ int64_t divisor_at_most(const LoopTree& tree, size_t axis, int64_t most) {
 bool take_neighbours(Scheduled& out, const std::string& line, int64_t count,
                      std::vector<std::string>& lines) {
   Scheduled next = out;
-  const bool all = out.tree.axes[*find_axis(out.tree, line)].extent.is_constant(count);
+  const bool all = axis_of(out.tree, line).extent.is_constant(count);
   if (!all && !next.try_take(SplitStep{{line}, count})) return false;
   if (!next.try_take(WholeStep{{line, all ? 1 : 2}})) return false;
   if (all) std::erase(lines, line);
@@ -182,8 +180,7 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
         planned_extent(out.tree, nest.lines.back()));
   if (rows > 1) {
     out.take(SplitStep{{lines.back()}, rows});
-    if (out.tree.axes[*find_axis(out.tree, lines.back())].extent.is_constant(rows))
-      lines.pop_back();
+    if (axis_of(out.tree, lines.back()).extent.is_constant(rows)) lines.pop_back();
   }
   share_values(out, nest, along, planned_extent(out.tree, facts.along), target);
   deal_lines(out, lines, {});
@@ -336,9 +333,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
     out.try_take(DealStep{{lines[0]}, {{Deal::Order::Rows}}});
   if (rows > 1) part_walks(out, along, rows);
   put_last(out, lane);
-  const Expr end = out.tree.axes[*find_axis(out.tree, lane)].extent;
-  if (!end.is_multiple_of(tile) && end.range().max > tile)
-    out.try_take(PartStep{{lane}, {Expr::index(lane, end), IndexComparison::Kind::Lt, end}});
+  part_tail(out, {lane}, tile);
 }
 
 }  // namespace

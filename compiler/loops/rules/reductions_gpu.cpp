@@ -450,7 +450,7 @@ bool tile_few_neighbours(Scheduled& out, const ReductionNest& nest, const WalkFa
   // Neighbouring threads read neighbouring vectors, or the same one.
   const bool adjoin = std::ranges::all_of(loads, [&](const TreeAccess& access) {
     return std::ranges::any_of(dealt, [&](const auto& line) {
-      return access.stride(tree.axes[*find_axis(tree, line.first)]) == facts.length;
+      return access.stride(axis_of(tree, line.first)) == facts.length;
     });
   });
   if (!adjoin || facts.lines < 2 * target.cores * threads) return false;
@@ -482,8 +482,7 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
   if (tile_few_neighbours(out, nest, facts, target)) return;
   const Row row = choose_row(out, nest, facts, target);
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
-  std::vector<std::string> lines;
-  for (const size_t line : nest.lines) lines.push_back(name(line));
+  const std::vector<std::string> lines = names_of(out.tree, nest.lines);
   const std::string along = name(facts.along);
   // Walks along other axes use the same threads.
   std::vector<TiledAxis> tiled;
@@ -625,8 +624,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, WalkFacts facts, si
   const int64_t registers = std::min(deep, ceil_power_of_two(ceil_divide(facts.length, rows)));
   const int64_t tile = rows * registers;
 
-  std::vector<std::string> lines;
-  for (const size_t line : nest.lines) lines.push_back(name(line));
+  const std::vector<std::string> lines = names_of(out.tree, nest.lines);
   std::vector<Digit> of_lanes = threads_along(1, across);
   if (vector > 1) of_lanes.push_back({Resource::Register, 1, vector});
   std::vector<Digit> of_rows = digits({{Resource::Register, vector, registers}});
@@ -651,9 +649,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, WalkFacts facts, si
     tiled.push_back({chunk.name, chunks, of_chunks});
   }
   out.take(LastStep{lane});
-  const Expr end = out.tree.axes[*find_axis(out.tree, lane)].extent;
-  if (!end.is_multiple_of(across * vector) && end.range().max > across * vector)
-    out.try_take(PartStep{{lane}, {Expr::index(lane, end), IndexComparison::Kind::Lt, end}});
+  part_tail(out, {lane}, across * vector);
   bind_layouts(out, tiled);
 }
 
@@ -714,8 +710,7 @@ bool tile_lines_of_columns(Scheduled& out, const ReductionNest& nest, const Walk
   const int64_t warps = std::min(most, ceil_power_of_two(turns));
   const int64_t each =
       two ? 1 : std::min(kTermsAtOnce, ceil_power_of_two(ceil_divide(turns, warps)));
-  std::vector<std::string> lines;
-  for (const size_t line : nest.lines) lines.push_back(name(line));
+  const std::vector<std::string> lines = names_of(tree, nest.lines);
   std::vector<Digit> of_lanes = threads_along(1, kWarpThreads);
   if (vector > 1) of_lanes.push_back({Resource::Register, 1, vector});
   std::vector<TiledAxis> tiled = {
@@ -725,14 +720,12 @@ bool tile_lines_of_columns(Scheduled& out, const ReductionNest& nest, const Walk
   if (two)
     tiled.push_back({along, facts.length, digits({{Resource::Register, vector, facts.length}})});
 
-  const Expr end = axis.extent;
   deal_lines(out, lines, {{lane, columns}});
   if (two) cut_walks(out, along, facts.length);
   cut_walks(out, outer, warps * each);
   part_walks(out, outer, warps * each);
   out.take(LastStep{lane});
-  if (!end.is_multiple_of(columns) && end.range().max > columns)
-    out.try_take(PartStep{{lane}, {Expr::index(lane, end), IndexComparison::Kind::Lt, end}});
+  part_tail(out, {lane}, columns);
   bind_layouts(out, tiled);
   return true;
 }
@@ -777,8 +770,7 @@ bool tile_few_terms(Scheduled& out, const ReductionNest& nest, const WalkFacts& 
   std::vector<Digit> of_lines = digits({{Resource::Register, vector, each}});
   for (const Digit& digit : threads_along(across, threads)) of_lines.push_back(digit);
   const std::string lane = name(column), line = name(*beside);
-  std::vector<std::string> lines;
-  for (const size_t l : nest.lines) lines.push_back(name(l));
+  const std::vector<std::string> lines = names_of(out.tree, nest.lines);
   deal_lines(out, lines, {{lane, across * vector}, {line, threads * each}});
   out.take(LastStep{lane});
   bind_layouts(out, {{lane, across * vector, of_lanes}, {line, threads * each, of_lines}});

@@ -37,6 +37,18 @@ struct Scheduled {
   void accept(StepKind step, LoopTree made);
 };
 
+/// Takes a step, or says why it is not legal.
+std::optional<Refusal> take_legal(Scheduled& out, StepKind step);
+/// Makes one loop of nested ones, which are given by name, and deals it to the grid.
+template <class Names>
+void deal_out(Scheduled& out, const Names& loops) {
+  for (size_t i = 1; i < loops.size(); ++i) out.take(TupleStep{{loops[0]}, {loops[i]}});
+  if (!loops.empty()) out.take(OnStep{{loops[0]}, Machine::Grid});
+}
+/// Separates the whole tiles of a loop, which need no masks, if the last of several tiles reaches
+/// beyond the end of the axis.
+void part_tail(Scheduled& out, const LoopName& loop, int64_t tile);
+
 /// The first tree after the steps that the rules choose for the machine.
 std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target);
 

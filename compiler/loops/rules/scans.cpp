@@ -27,10 +27,6 @@ constexpr int64_t kVectorsOfTile = 8;
 constexpr int64_t kStrip = 256;  // elements of each line of a strip
 constexpr int64_t kTaskElements = 32'768;
 
-int64_t power_of_two(int64_t n) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
-}
-
 /// Parallel loops around one loop along which scans run, with nothing else inside.
 struct Nest {
   std::vector<size_t> lines;  // axes, the outermost first
@@ -87,7 +83,7 @@ int64_t most_parts(const LoopTree& tree) {
   for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
     if (task.kind == LoopTask::Kind::Scan) out = std::max(out, task.combiner.parts());
   });
-  return power_of_two(static_cast<int64_t>(out));
+  return ceil_power_of_two(static_cast<int64_t>(out));
 }
 
 int64_t count_lines(const LoopTree& tree, const Nest& nest) {
@@ -101,7 +97,7 @@ int64_t count_lines(const LoopTree& tree, const Nest& nest) {
 ScanTile lines_of_gpu(const LoopTree& tree, const Nest& nest, int64_t vector,
                       const Target& target) {
   const int64_t length = planned_extent(tree, nest.along), lines = count_lines(tree, nest);
-  const int64_t lanes = std::min(kWarpThreads, power_of_two((length + vector - 1) / vector));
+  const int64_t lanes = std::min(kWarpThreads, ceil_power_of_two((length + vector - 1) / vector));
   int64_t warps = 1;
   while (warps < kMostWarps && lines * warps < kWarpsToFill * target.cores &&
          length >= 4 * warps * lanes * vector)
@@ -115,11 +111,11 @@ ScanTile lines_of_gpu(const LoopTree& tree, const Nest& nest, int64_t vector,
   out.add(nest.along, Resource::Register, 1, vector);
   if (nest.lines.empty()) return out;
   const size_t side = nest.lines.back();
-  const int64_t most = power_of_two(planned_extent(tree, side));
+  const int64_t most = ceil_power_of_two(planned_extent(tree, side));
   const int64_t beside = std::min(kWarpThreads / lanes, most);
   out.add(side, Resource::Warp, warps,
           std::min(std::max<int64_t>(kBlockWarps / warps, 1),
-                   power_of_two((most + beside - 1) / beside)));
+                   ceil_power_of_two((most + beside - 1) / beside)));
   out.add(side, Resource::Lane, lanes, beside);
   return out;
 }
@@ -129,8 +125,8 @@ ScanTile lines_of_gpu(const LoopTree& tree, const Nest& nest, int64_t vector,
 ScanTile strip_of_gpu(const LoopTree& tree, const Nest& nest, size_t across, int64_t vector,
                       int64_t bytes, const Target& target) {
   const int64_t length = planned_extent(tree, nest.along), lines = count_lines(tree, nest);
-  const int64_t widest =
-      std::min(kWarpThreads, power_of_two((planned_extent(tree, across) + vector - 1) / vector));
+  const int64_t widest = std::min(
+      kWarpThreads, ceil_power_of_two((planned_extent(tree, across) + vector - 1) / vector));
   int64_t lanes = widest;
   while (lanes > 1 && lines / (lanes * vector) < 2 * target.cores &&
          lanes * vector * bytes > kLeastSegment)
@@ -256,18 +252,14 @@ std::optional<Refusal> tile_scans(Scheduled& out, const Target& target) {
     }
     outer.push_back(name(axis));
   }
-  for (size_t i = 1; i < outer.size(); ++i) out.take(TupleStep{{outer[0]}, {outer[i]}});
-  if (!outer.empty()) out.take(OnStep{{outer[0]}, Machine::Grid});
+  deal_out(out, outer);
   if (tile.turn[nest->along] > 1) cut(nest->along);
   const bool chunked = gpu && chunk_lines(out, *nest, tile, target);
   // Whole tiles need no masks. (If a scan begins at the last element, its first tile is the one
   // that is not whole.)
   for (size_t axis = 0; axis < tile.turn.size(); ++axis) {
-    const Expr end = out.tree.axes[axis].extent;
-    if (tile.turn[axis] == 1 || end.is_multiple_of(tile.turn[axis]) ||
-        end.range().max <= tile.turn[axis] || (axis == nest->along && (nest->down || chunked)))
-      continue;
-    out.take(PartStep{{name(axis)}, {out.tree.axes[axis].index(), IndexComparison::Kind::Lt, end}});
+    if (tile.turn[axis] == 1 || (axis == nest->along && (nest->down || chunked))) continue;
+    part_tail(out, {name(axis)}, tile.turn[axis]);
   }
   if (tile.turn[nest->along] == 1) return std::nullopt;
   for (const std::string& scan : scans) out.take(BindStep{{true, scan}, tile.layout()});

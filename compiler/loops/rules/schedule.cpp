@@ -26,6 +26,18 @@ void Scheduled::accept(StepKind step, LoopTree made) {
   steps.push_back({std::move(step)});
 }
 
+std::optional<Refusal> take_legal(Scheduled& out, StepKind step) {
+  auto refusal = std::visit([&](const auto& kind) { return legal(out.tree, kind); }, step);
+  if (!refusal) out.take(std::move(step));
+  return refusal;
+}
+
+void part_tail(Scheduled& out, const LoopName& loop, int64_t tile) {
+  const LoopAxis& axis = axis_of(out.tree, loop.axis);
+  if (!axis.extent.is_multiple_of(tile) && axis.extent.range().max > tile)
+    out.try_take(PartStep{loop, before_end(axis)});
+}
+
 namespace {
 
 // A reduction over no axis is its one element.

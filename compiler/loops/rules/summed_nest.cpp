@@ -3,8 +3,8 @@
 namespace braze {
 
 const Loop* only_loop(const LoopRegion& region) {
-  const auto* loop = region.size() == 1 ? std::get_if<Box<Loop>>(&region.front()) : nullptr;
-  return loop && (*loop)->levels.size() == 1 ? &**loop : nullptr;
+  const Loop* loop = region.size() == 1 ? as_loop(region.front()) : nullptr;
+  return loop && loop->levels.size() == 1 ? loop : nullptr;
 }
 
 std::variant<SummedNest, Refusal> find_summed_nest(const LoopTree& tree) {
@@ -12,7 +12,7 @@ std::variant<SummedNest, Refusal> find_summed_nest(const LoopTree& tree) {
   if (tree.phases.size() != 1) return no_rule("the tree of a product must have one phase");
   const LoopRegion* region = &tree.phases[0];
   for (const Loop* loop; (loop = only_loop(*region)) && loop->parallel; region = &loop->body)
-    out.axes.push_back(loop->levels[0].axis);
+    out.nest.push_back(loop->levels[0].axis);
   if (region->empty()) return no_rule("there is no product");
   const auto* first = std::get_if<Box<Loop>>(&region->front());
   if (!first) return no_rule("no loop runs along a summed axis");
@@ -27,7 +27,7 @@ std::variant<SummedNest, Refusal> find_summed_nest(const LoopTree& tree) {
     if (loop->parallel || loop->levels.size() != 1)
       return no_rule("the loops over the summed axes must be streams");
     out.summed.push_back(loop->levels[0].axis);
-    out.sums = &loop->body;
+    out.inside = &loop->body;
   }
   return out;
 }

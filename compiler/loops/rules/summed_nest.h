@@ -11,10 +11,10 @@ namespace braze {
 
 /// Parallel loops around streams over the summed axes, and the stores that follow.
 struct SummedNest {
-  std::vector<size_t> axes;          ///< of the parallel loops, the outermost first
-  std::vector<size_t> summed;        ///< the axes of the streams, the outermost first
-  const Loop* loop = nullptr;        ///< the outermost stream
-  const LoopRegion* sums = nullptr;  ///< the body of the innermost one
+  std::vector<size_t> nest;            ///< the axes of the parallel loops, the outermost first
+  std::vector<size_t> summed;          ///< the axes of the streams, the outermost first
+  const Loop* loop = nullptr;          ///< the outermost stream
+  const LoopRegion* inside = nullptr;  ///< the body of the innermost one
   std::vector<const LoopTask*> stores;
 };
 

@@ -85,8 +85,7 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
         out.take(ReorderStep{{name(axes[k]), cut[axes[k]] ? 2 : 1}, {name(axis)}});
     outer.push_back(name(axis));
   }
-  for (size_t i = 1; i < outer.size(); ++i) out.take(TupleStep{{outer[0]}, {outer[i]}});
-  if (!outer.empty()) out.take(OnStep{{outer[0]}, Machine::Grid});
+  deal_out(out, outer);
 
   // The loops over a tile stand inside those that walk from tile to tile.
   std::vector<size_t> tiled;  // as the loops are nested
@@ -122,11 +121,7 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
   for (const LoopName& loop : wholes) out.take(WholeStep{loop});
 
   // Whole vectors need no masks.
-  for (size_t n = 0; n < tiled.size(); ++n) {
-    const LoopAxis axis = out.tree.axes[tiled[n]];
-    if (!axis.extent.is_multiple_of(tile) && axis.extent.range().max > tile)
-      out.take(PartStep{walks[n], {axis.index(), IndexComparison::Kind::Lt, axis.extent}});
-  }
+  for (const LoopName& walk : walks) part_tail(out, walk, tile);
   // What is joined or padded is another load on each side of a boundary. If tasks are single tiles,
   // there is no loop to cut.
   const LoopName walk = walks[std::ranges::find(tiled, lane) - tiled.begin()];

@@ -16,10 +16,6 @@ constexpr int64_t kBlockThreads = 256;
 // A multiprocessor should have this many blocks before its threads take more than one vector each.
 constexpr int64_t kBlocksPerCore = 16;
 
-int64_t power_of_two(int64_t n) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
-}
-
 bool crosses(const LoopTree& tree, const TreeAccess& access, size_t lane, size_t axis) {
   return !access.irregular && !access.store && access.stride(tree.axes[lane]) > 1 && axis != lane &&
          access.stride(tree.axes[axis]) == 1 && planned_extent(tree, axis) >= kWarpThreads;
@@ -83,7 +79,7 @@ int64_t threads_of_row(int64_t extent, int64_t vector, int64_t most, bool may_ta
     const int64_t turn = threads * vector;
     return (extent + turn - 1) / turn * turn;
   };
-  int64_t out = std::min(most, power_of_two((extent + vector - 1) / vector));
+  int64_t out = std::min(most, ceil_power_of_two((extent + vector - 1) / vector));
   if (!may_take_several || out * vector < extent) return out;
   for (int64_t fewer = out / 2; fewer * vector >= kLineElements; fewer /= 2)
     if (8 * covered(fewer) <= 7 * covered(out) && covered(fewer) <= fewer * kMostElements)
@@ -146,7 +142,7 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
     if (*out.other > lane) out.vector = 1;
     out.along = along();
     out.rows = out.across =
-        std::min(threads / out.along, power_of_two(planned_extent(tree, *out.other)));
+        std::min(threads / out.along, ceil_power_of_two(planned_extent(tree, *out.other)));
   }
   out.tile = out.along * out.vector;
   if (out.rows > 1) out.tile *= (extent + out.tile - 1) / out.tile;
@@ -169,10 +165,6 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
   if (out.across * out.along < kWarpThreads) out.along *= kWarpThreads / (out.across * out.along);
   return out;
 }
-
-}  // namespace
-
-namespace {
 
 // Loads across the lanes become values in the loop over `axis`, which are bound along the rows.
 void load_across(Scheduled& out, const BlockTile& block, const std::string& axis,
@@ -223,11 +215,8 @@ void tile_for_gpu(Scheduled& out, const Target& target) {
     if (turn > 1) out.take(WholeStep{{name(axis), covered ? 1 : 2}});
     if (!covered) outer.push_back(name(axis));
   }
-  for (size_t i = 1; i < outer.size(); ++i) out.take(TupleStep{{outer[0]}, {outer[i]}});
-  if (!outer.empty()) out.take(OnStep{{outer[0]}, Machine::Grid});
-  const Expr end = tree.axes[lane].extent;
-  if (!end.is_multiple_of(block.tile) && end.range().max > block.tile)
-    out.take(PartStep{{name(lane)}, {tree.axes[lane].index(), IndexComparison::Kind::Lt, end}});
+  deal_out(out, outer);
+  part_tail(out, {name(lane)}, block.tile);
 
   // Threads and their neighbours, first along the lanes and then along the rows.
   const auto dealt = [&](bool lanes_last) {

@@ -286,8 +286,7 @@ bool tile_few_taps(Scheduled& out, const ReductionNest& nest, const WalkFacts& f
   if (tile.row)
     tiled.push_back(
         {name(*tile.row), tile.rows, threads_along(tile.across * tile.beside, tile.rows)});
-  std::vector<std::string> lines;
-  for (const size_t line : nest.lines) lines.push_back(name(line));
+  const std::vector<std::string> lines = names_of(out.tree, nest.lines);
   std::vector<std::pair<std::string, int64_t>> dealt;
   for (const TiledAxis& axis : tiled) dealt.emplace_back(axis.name, axis.tile);
   std::vector<UnrollStep> unrolled;
@@ -376,8 +375,7 @@ std::optional<SumsTile> choose_sums(const LoopTree& tree, const Windows& windows
 
 // Joins the axes around the innermost one of a walk, where that is possible.
 void join_outer(Scheduled& out, const std::vector<size_t>& walk) {
-  std::vector<std::string> names;
-  for (const size_t axis : walk) names.push_back(out.tree.axes[axis].name);
+  std::vector<std::string> names = names_of(out.tree, walk);
   for (size_t i = names.size() - 1; i-- > 1;) {
     const size_t outer = *find_axis(out.tree, names[i - 1]), inner = *find_axis(out.tree, names[i]);
     if (!out.try_take(CollapseStep{{names[i - 1]}, {names[i]}})) return;
@@ -415,8 +413,7 @@ bool tile_sums_of_taps(Scheduled& out, const ReductionNest& first, const std::st
       {taps, windows->count, {{Resource::Register, tile->vector, windows->count}}},
       {along, tile->beside * tile->terms, of_terms},
       {rows, tile->warps, digits({{Resource::Warp, 1, tile->warps}})}};
-  std::vector<std::string> lines;
-  for (const size_t line : nest->lines) lines.push_back(name(line));
+  const std::vector<std::string> lines = names_of(made.tree, nest->lines);
   deal_lines(made, lines, {{lane, tiled[0].tile}, {taps, windows->count}});
   cut_walks(made, along, tiled[2].tile);
   if (tile->warps > 1) cut_walks(made, rows, tile->warps);

@@ -295,7 +295,7 @@ std::optional<Refusal> refuse_task(const LoopTree& tree, const ComposeStep& step
     return Refusal{&codes::kIsState, "something depends on the order of the turns",
                    "name streams along all of which sums run"};
   for (const AxisTurn& digit : step.digits)
-    if (!tree.axes[*find_axis(tree, digit.axis)].extent.is_multiple_of(digit.turn))
+    if (!axis_of(tree, digit.axis).extent.is_multiple_of(digit.turn))
       return Refusal{&codes::kNotConstant,
                      fmt::format("{} does not divide the extent of {}, which is summed", digit.turn,
                                  digit.axis),
@@ -310,7 +310,7 @@ std::optional<Refusal> refuse_store(const LoopTree& tree, const ComposeStep& ste
   if (task.makes_value()) return std::nullopt;
   const Shape& shape = tree.tensors[task.target].type.shape;
   for (const AxisTurn& digit : step.digits) {
-    const LoopAxis& axis = tree.axes[*find_axis(tree, digit.axis)];
+    const LoopAxis& axis = axis_of(tree, digit.axis);
     if (axis.extent.is_multiple_of(digit.turn)) continue;
     for (size_t d = 0; d < task.at.size(); ++d) {
       if (!task.at[d].uses(axis.name)) continue;

@@ -582,17 +582,16 @@ LoopTree fold_chunks(LoopTree out, const ItemPlace& place, size_t chunk, bool ap
 
 }  // namespace
 
-LoopTree take(const LoopTree& tree, const ChunkStep& step) {
-  LoopTree out = tree;
-  const ItemPlace place = find_loop(out, step.loop).value();
-  Loop& loop = loop_at(out, place);
+LoopTree take(LoopTree tree, const ChunkStep& step) {
+  const ItemPlace place = find_loop(tree, step.loop).value();
+  Loop& loop = loop_at(tree, place);
   const auto [axis, turn] = loop.levels[0];
-  const size_t chunk = out.axes.size();
-  out.axes.push_back({unused_axis(out, out.axes[axis].name + "c"), step.number});
+  const size_t chunk = tree.axes.size();
+  tree.axes.push_back({unused_axis(tree, tree.axes[axis].name + "c"), step.number});
   // What a limit leaves of the axis is dealt to the chunks evenly.
-  const Expr low = loop.bounds ? loop.bounds->first : Expr(0), end = out.axes[axis].extent;
+  const Expr low = loop.bounds ? loop.bounds->first : Expr(0), end = tree.axes[axis].extent;
   const Expr length = loop.bounds ? max(0, min(loop.bounds->second, end) - low) : end;
-  const Expr turns = ceildiv(length, turn), c = out.axes[chunk].index();
+  const Expr turns = ceildiv(length, turn), c = tree.axes[chunk].index();
   loop.bounds.emplace(low + floordiv(c * turns, step.number) * turn,
                       low + floordiv((c + 1) * turns, step.number) * turn);
   const bool scans = only_scan(loop) != nullptr, ranks = step.how == Combine::Rank;
@@ -602,13 +601,13 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
     task.combine = Combine::Rank;
   });
   LoopRegion& region =
-      ranks ? loop_at(out, {place.phase, {place.items[0]}}).body : region_of(out, place);
+      ranks ? loop_at(tree, {place.phase, {place.items[0]}}).body : region_of(tree, place);
   if (place.items.size() > 1 && !ranks) {
     ItemPlace grid = place;
     grid.items.pop_back();
-    loop_at(out, grid).levels.push_back({chunk});
-    return scans ? chunk_scan(std::move(out), place, chunk)
-                 : fold_chunks(std::move(out), place, chunk, step.apart);
+    loop_at(tree, grid).levels.push_back({chunk});
+    return scans ? chunk_scan(std::move(tree), place, chunk)
+                 : fold_chunks(std::move(tree), place, chunk, step.apart);
   }
   Loop chunks;
   chunks.parallel = true;
@@ -617,12 +616,12 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
   chunks.body = std::move(region);
   region.clear();
   region.emplace_back(std::move(chunks));
-  if (ranks) return out;
+  if (ranks) return tree;
   ItemPlace inside = place;
   inside.items.push_back(0);
   inside.items[0] = 0;
-  return scans ? chunk_scan(std::move(out), inside, chunk)
-               : fold_chunks(std::move(out), inside, chunk, step.apart);
+  return scans ? chunk_scan(std::move(tree), inside, chunk)
+               : fold_chunks(std::move(tree), inside, chunk, step.apart);
 }
 
 }  // namespace braze

@@ -23,6 +23,6 @@ struct ChunkStep {
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step);
-LoopTree take(const LoopTree& tree, const ChunkStep& step);
+LoopTree take(LoopTree tree, const ChunkStep& step);
 
 }  // namespace braze

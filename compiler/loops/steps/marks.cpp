@@ -32,14 +32,13 @@ std::optional<Refusal> legal(const LoopTree& tree, const DealStep& step) {
   return std::nullopt;
 }
 
-LoopTree take(const LoopTree& tree, const DealStep& step) {
-  LoopTree out = tree;
-  Loop& loop = loop_at(out, find_loop(out, step.loop).value());
+LoopTree take(LoopTree tree, const DealStep& step) {
+  Loop& loop = loop_at(tree, find_loop(tree, step.loop).value());
   loop.deal.clear();
   for (const DealOrder& order : step.orders)
     loop.deal.push_back(
         {order.order, order.number, find_axis(tree, order.axis).value_or(loop.levels[0].axis)});
-  return out;
+  return tree;
 }
 
 // --- turns --------------------------------------------------------------------------------------
@@ -67,10 +66,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const TurnsStep& step) {
       "put a loop over two halves of a tile `on` group first"};
 }
 
-LoopTree take(const LoopTree& tree, const TurnsStep& step) {
-  LoopTree out = tree;
-  loop_at(out, find_loop(out, step.loop).value()).turns = true;
-  return out;
+LoopTree take(LoopTree tree, const TurnsStep& step) {
+  loop_at(tree, find_loop(tree, step.loop).value()).turns = true;
+  return tree;
 }
 
 // --- ring ---------------------------------------------------------------------------------------
@@ -116,10 +114,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const RingStep& step) {
   return std::nullopt;
 }
 
-LoopTree take(const LoopTree& tree, const RingStep& step) {
-  LoopTree out = tree;
-  loop_at(out, find_loop(out, step.loop).value()).ring = step.slots;
-  return out;
+LoopTree take(LoopTree tree, const RingStep& step) {
+  loop_at(tree, find_loop(tree, step.loop).value()).ring = step.slots;
+  return tree;
 }
 
 // --- registers ----------------------------------------------------------------------------------
@@ -164,10 +161,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const RolesStep& step) {
   return std::nullopt;
 }
 
-LoopTree take(const LoopTree& tree, const RolesStep& step) {
-  LoopTree out = tree;
-  out.roles = LoopRoles{step.stages, step.rest};
-  return out;
+LoopTree take(LoopTree tree, const RolesStep& step) {
+  tree.roles = LoopRoles{step.stages, step.rest};
+  return tree;
 }
 
 // --- unit ---------------------------------------------------------------------------------------
@@ -188,11 +184,7 @@ struct DotTile {
 DotTile dot_tile(const LoopTree& tree, const ItemPlace& place) {
   const LoopTask& task = task_at(tree, place);
   const auto around = loops_around(tree, place);
-  LoopTask right = task;
-  right.body.results = {task.body.results[1]};
-  right.rescale.reset();
-  remove_dead_steps(right.body);
-  const std::set<size_t> of_right = axes_used(tree, right);
+  const std::set<size_t> of_right = axes_of_factor(tree, task, 1);
   DotTile out;
   for (const size_t axis : tree.values[task.target].axes)
     (of_right.contains(axis) ? out.right : out.left) *= extent_in(tree, around, axis);
@@ -251,12 +243,11 @@ std::optional<Refusal> legal(const LoopTree& tree, const UnitStep& step) {
   return check("summed indices", tile.summed, depth, INT64_MAX);
 }
 
-LoopTree take(const LoopTree& tree, const UnitStep& step) {
-  LoopTree out = tree;
-  LoopTask& task = task_at(out, maker_of(out, find_value(out, step.value).value()));
+LoopTree take(LoopTree tree, const UnitStep& step) {
+  LoopTask& task = task_at(tree, maker_of(tree, find_value(tree, step.value).value()));
   task.unit = step.unit;
   task.swap = step.swap;
-  return out;
+  return tree;
 }
 
 // --- ahead --------------------------------------------------------------------------------------
@@ -302,10 +293,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const AheadStep& step) {
   return std::nullopt;
 }
 
-LoopTree take(const LoopTree& tree, const AheadStep& step) {
-  LoopTree out = tree;
-  task_at(out, maker_of(out, find_value(out, step.value).value())).ahead = step.turns;
-  return out;
+LoopTree take(LoopTree tree, const AheadStep& step) {
+  task_at(tree, maker_of(tree, find_value(tree, step.value).value())).ahead = step.turns;
+  return tree;
 }
 
 // --- unroll -------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ struct DealStep {
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const DealStep& step);
-LoopTree take(const LoopTree& tree, const DealStep& step);
+LoopTree take(LoopTree tree, const DealStep& step);
 
 /// `turns l`: the two groups start the dots of l one after the other.
 struct TurnsStep {
@@ -34,7 +34,7 @@ struct TurnsStep {
   void fields(auto& visit) { visit(loop); }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const TurnsStep& step);
-LoopTree take(const LoopTree& tree, const TurnsStep& step);
+LoopTree take(LoopTree tree, const TurnsStep& step);
 
 /// `ring l 4`: the stages of l run up to 3 turns early, into 4 slots.
 struct RingStep {
@@ -47,7 +47,7 @@ struct RingStep {
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const RingStep& step);
-LoopTree take(const LoopTree& tree, const RingStep& step);
+LoopTree take(LoopTree tree, const RingStep& step);
 
 /// `roles 40 232`: stages become the work of one role, and everything else the work of another
 /// role.
@@ -60,7 +60,7 @@ struct RolesStep {
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const RolesStep& step);
-LoopTree take(const LoopTree& tree, const RolesStep& step);
+LoopTree take(LoopTree tree, const RolesStep& step);
 
 /// `registers 128`: a thread has at most 128 registers, so that a multiprocessor holds more blocks.
 struct RegistersStep {
@@ -93,7 +93,7 @@ DType warp_dot_dtype(const LoopTask& dot);
 /// The number of summed indices that one instruction of these units multiplies.
 int64_t warp_dot_depth(const LoopTask& dot);
 std::optional<Refusal> legal(const LoopTree& tree, const UnitStep& step);
-LoopTree take(const LoopTree& tree, const UnitStep& step);
+LoopTree take(LoopTree tree, const UnitStep& step);
 
 /// `ahead %v 1`: the task that makes v runs one turn of its loop early.
 struct AheadStep {
@@ -106,7 +106,7 @@ struct AheadStep {
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const AheadStep& step);
-LoopTree take(const LoopTree& tree, const AheadStep& step);
+LoopTree take(LoopTree tree, const AheadStep& step);
 
 /// `unroll j 4`: 4 turns of a stream are written one after the other.
 struct UnrollStep {

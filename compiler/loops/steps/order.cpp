@@ -245,11 +245,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const ReverseStep& step) {
   return reads_what_it_writes(tree, loop.body, axes);
 }
 
-LoopTree take(const LoopTree& tree, const ReverseStep& step) {
-  LoopTree out = tree;
-  Loop& loop = loop_at(out, find_loop(out, step.loop).value());
+LoopTree take(LoopTree tree, const ReverseStep& step) {
+  Loop& loop = loop_at(tree, find_loop(tree, step.loop).value());
   loop.down = !loop.down;
-  return out;
+  return tree;
 }
 
 }  // namespace braze

@@ -59,6 +59,6 @@ struct ReverseStep {
   void fields(auto& visit) { visit(loop); }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const ReverseStep& step);
-LoopTree take(const LoopTree& tree, const ReverseStep& step);
+LoopTree take(LoopTree tree, const ReverseStep& step);
 
 }  // namespace braze

@@ -79,6 +79,9 @@ std::set<size_t> own_axes(const LoopTree& tree, const LoopTask& task) {
 std::optional<size_t> find_axis(const LoopTree& tree, std::string_view name) {
   return named(tree.axes, name);
 }
+const LoopAxis& axis_of(const LoopTree& tree, std::string_view name) {
+  return tree.axes[find_axis(tree, name).value()];
+}
 std::optional<size_t> find_value(const LoopTree& tree, std::string_view name) {
   return named(tree.values, name);
 }
@@ -101,9 +104,13 @@ std::vector<const Loop*> loops_around(const LoopTree& tree, const ItemPlace& pla
   return out;
 }
 
+const Loop* as_loop(const LoopItem& item) {
+  const auto* box = std::get_if<Box<Loop>>(&item);
+  return box ? &**box : nullptr;
+}
+
 const Loop* only_child(const Loop& loop) {
-  const auto* child = loop.body.size() == 1 ? std::get_if<Box<Loop>>(&loop.body[0]) : nullptr;
-  return child ? &**child : nullptr;
+  return loop.body.size() == 1 ? as_loop(loop.body[0]) : nullptr;
 }
 
 Expr extent_in(const LoopTree& tree, const std::vector<const Loop*>& around, size_t axis,
@@ -179,6 +186,17 @@ std::set<size_t> tile_axes(const LoopTree& tree, const LoopTask& task) {
   std::set<size_t> out = own_axes(tree, task);
   out.insert(task.over.begin(), task.over.end());
   return out;
+}
+
+LoopTask with_factor(const LoopTask& dot, size_t factor) {
+  LoopTask out = dot;
+  out.body = part_of(std::move(out.body), dot.body.results[factor]);
+  out.rescale.reset();
+  return out;
+}
+
+std::set<size_t> axes_of_factor(const LoopTree& tree, const LoopTask& dot, size_t factor) {
+  return axes_used(tree, with_factor(dot, factor));
 }
 
 std::set<size_t> values_made(const LoopRegion& region) {

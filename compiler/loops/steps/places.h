@@ -42,6 +42,8 @@ std::optional<ItemPlace> find_made(const LoopTree& tree, const MadeName& made);
 /// The axes along which a task's tile has dimensions, without the axes that the task combines.
 std::set<size_t> own_axes(const LoopTree& tree, const LoopTask& task);
 std::optional<size_t> find_axis(const LoopTree& tree, std::string_view name);
+/// The axis of this name, which the tree has.
+const LoopAxis& axis_of(const LoopTree& tree, std::string_view name);
 std::optional<size_t> find_value(const LoopTree& tree, std::string_view name);
 std::optional<size_t> find_tensor(const LoopTree& tree, std::string_view name);
 /// The task that makes a value.
@@ -65,6 +67,8 @@ auto& task_at(Tree& tree, const ItemPlace& place) {
 }
 /// The loops around an item, the outermost first.
 std::vector<const Loop*> loops_around(const LoopTree& tree, const ItemPlace& place);
+/// The item if it is a loop; otherwise null.
+const Loop* as_loop(const LoopItem& item);
 /// The only item of a loop if that is a loop; otherwise null.
 const Loop* only_child(const Loop& loop);
 
@@ -98,6 +102,10 @@ std::set<size_t> axes_used(const LoopTree& tree, const Of& of) {
 }
 /// The axes along which the tile of a task has dimensions.
 std::set<size_t> tile_axes(const LoopTree& tree, const LoopTask& task);
+/// The task of a dot, with this one of its factors as the only result.
+LoopTask with_factor(const LoopTask& dot, size_t factor);
+/// The axes along which this factor of the dot varies.
+std::set<size_t> axes_of_factor(const LoopTree& tree, const LoopTask& dot, size_t factor);
 /// The values that tasks of a region make.
 std::set<size_t> values_made(const LoopRegion& region);
 /// Calls `visit` for every step of this kind in the bodies and ratios of a region or tree.

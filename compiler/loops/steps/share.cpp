@@ -111,11 +111,6 @@ class Expressions {
   std::unordered_map<const LoopTask*, std::vector<uint32_t>> of_task_;
 };
 
-const Loop* as_loop(const LoopItem& item) {
-  const auto* box = std::get_if<Box<Loop>>(&item);
-  return box ? &**box : nullptr;
-}
-
 // The axes over which the loop and the loops inside it run.
 std::set<size_t> axes_walked(const Loop& loop) {
   std::set<size_t> out;

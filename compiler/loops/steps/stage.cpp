@@ -526,10 +526,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const KeepStep& step) {
   return std::nullopt;
 }
 
-LoopTree take(const LoopTree& tree, const KeepStep& step) {
-  LoopTree out = tree;
-  out.values[find_value(tree, step.value).value()].storage = step.storage;
-  return out;
+LoopTree take(LoopTree tree, const KeepStep& step) {
+  tree.values[find_value(tree, step.value).value()].storage = step.storage;
+  return tree;
 }
 
 // --- again --------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ struct KeepStep {
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const KeepStep& step);
-LoopTree take(const LoopTree& tree, const KeepStep& step);
+LoopTree take(LoopTree tree, const KeepStep& step);
 
 /// `load x l`: a task at the top of l loads, once, the part of tensor x that a turn of l reads.
 struct LoadStep {

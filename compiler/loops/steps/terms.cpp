@@ -60,17 +60,16 @@ std::optional<Refusal> legal(const LoopTree& tree, const EncloseStep& step) {
   return reads_what_it_writes(tree, all, {*axis});
 }
 
-LoopTree take(const LoopTree& tree, const EncloseStep& step) {
+LoopTree take(LoopTree tree, const EncloseStep& step) {
   const size_t axis = find_axis(tree, step.axis).value();
-  LoopTree out = tree;
-  if (out.axes[axis].extent.as_constant().value_or(step.turn + 1) <= step.turn) return out;
+  if (tree.axes[axis].extent.as_constant().value_or(step.turn + 1) <= step.turn) return tree;
   Loop loop;
   loop.parallel = true;
   loop.levels = {{axis, step.turn}};
-  loop.body = std::move(out.phases[0]);
-  out.phases[0].clear();
-  out.phases[0].emplace_back(std::move(loop));
-  return out;
+  loop.body = std::move(tree.phases[0]);
+  tree.phases[0].clear();
+  tree.phases[0].emplace_back(std::move(loop));
+  return tree;
 }
 
 // --- seek ---------------------------------------------------------------------------------------
@@ -100,10 +99,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const SeekStep& step) {
   return marked(tree, loop);
 }
 
-LoopTree take(const LoopTree& tree, const SeekStep& step) {
-  LoopTree out = tree;
-  loop_at(out, find_loop(out, step.loop).value()).seek = true;
-  return out;
+LoopTree take(LoopTree tree, const SeekStep& step) {
+  loop_at(tree, find_loop(tree, step.loop).value()).seek = true;
+  return tree;
 }
 
 }  // namespace braze

@@ -18,7 +18,7 @@ struct EncloseStep {
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const EncloseStep& step);
-LoopTree take(const LoopTree& tree, const EncloseStep& step);
+LoopTree take(LoopTree tree, const EncloseStep& step);
 
 /// `seek l`: of the terms of a placed reduction over which l runs, only those are taken that have a
 /// place in the present turn of the loops around. The places of as many terms as a turn of the loop
@@ -29,6 +29,6 @@ struct SeekStep {
   void fields(auto& visit) { visit(loop); }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const SeekStep& step);
-LoopTree take(const LoopTree& tree, const SeekStep& step);
+LoopTree take(LoopTree tree, const SeekStep& step);
 
 }  // namespace braze
