@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <optional>
 #include <tuple>
 
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/product_prices.h"
 #include "compiler/passes/split_dots.h"
+#include "ir/graph/axis_lists.h"
 #include "ir/graph/build.h"
 #include "ir/graph/reordered.h"
 #include "ir/graph/rewrite.h"
@@ -18,14 +18,11 @@ namespace braze {
 
 namespace {
 
-using Axes = std::vector<int64_t>;
 using Dims = std::vector<Expr>;
 
 // Channels of joined groups: enough for most of a line of memory, and no more than two tiles.
 constexpr int64_t kLeastChannels = 48, kMostChannels = 256;
 constexpr int64_t kChannelMultiple = 8;  // 16 or 32 bytes
-
-bool has(const Axes& axes, int64_t axis) { return std::ranges::count(axes, axis) > 0; }
 
 // One factor: its batched and its summed axes.
 struct Side {
@@ -50,12 +47,7 @@ struct Side {
   }
 
   int64_t last() const { return static_cast<int64_t>(shape.rank()) - 1; }
-  Axes free() const {
-    Axes out;
-    for (int64_t axis = 0; axis <= last(); ++axis)
-      if (!has(batch, axis) && !has(contract, axis)) out.push_back(axis);
-    return out;
-  }
+  Axes free() const { return other_axes(shape.rank(), batch, contract); }
   Expr extent(int64_t axis) const { return shape[static_cast<size_t>(axis)]; }
   int64_t number(int64_t axis) const { return *extent(axis).as_constant(); }
   // Whether the groups lie side by side, each with its last axis.
@@ -78,10 +70,10 @@ class GroupedProduct {
     for (size_t batched = 0; batched < dot.batch_left.size() && !batched_; ++batched) {
       const std::array last{sides_[0].has_groups_last(batched), sides_[1].has_groups_last(batched)};
       const auto sums_last = [&](size_t side) {
-        return last[side] && has(sides_[side].contract, sides_[side].last());
+        return last[side] && contains(sides_[side].contract, sides_[side].last());
       };
       const auto keeps_last = [&](size_t side) {
-        return last[side] && has(sides_[side].free(), sides_[side].last());
+        return last[side] && contains(sides_[side].free(), sides_[side].last());
       };
       // The factor with more results stays as it is.
       const bool keeps_left = !sums_last(1) || results_of(sides_[0]) >= results_of(sides_[1]);
@@ -151,7 +143,7 @@ class GroupedProduct {
     const Axes free = side.free();
     Axes order;
     for (int64_t axis = 0; axis <= side.last(); ++axis)
-      if (axis != group && axis != channel && !has(free, axis)) order.push_back(axis);
+      if (axis != group && axis != channel && !contains(free, axis)) order.push_back(axis);
     const auto others = static_cast<int64_t>(order.size());
     for (Axes* axes : {&batch, &contract})
       for (int64_t& axis : *axes)
@@ -167,8 +159,7 @@ class GroupedProduct {
     Dims dims = graph_[x].type.shape.dims();
     const Dims own = dims;
     dims.insert(dims.begin() + others + 1, groups);
-    Axes kept(own.size());
-    std::iota(kept.begin(), kept.end(), 0);
+    Axes kept = axes_from(0, own.size());
     for (int64_t& axis : kept) axis += axis > others;
     x = build::broadcast(graph_, x, Shape(std::move(dims)), kept, node_.location);
     Dims flat(own.begin(), own.begin() + others + 1);

@@ -3,18 +3,19 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ir/graph/axis_lists.h"
 #include "ir/graph/build.h"
 
 namespace braze {
 
 namespace {
 
-using Axes = std::vector<std::optional<int64_t>>;
+using MovedAxes = std::vector<std::optional<int64_t>>;
 
 // Both shapes have the same number of elements. They are walked together, and where both walks have
 // passed equally many elements, axes of equal extent are the same axis.
-Axes reshaped_axes(const Shape& from, const Shape& to) {
-  Axes out(from.rank());
+MovedAxes reshaped_axes(const Shape& from, const Shape& to) {
+  MovedAxes out(from.rank());
   size_t i = 0, j = 0;
   while (i < from.rank() && j < to.rank()) {
     if (from[i] == to[j]) {
@@ -64,21 +65,12 @@ std::optional<int64_t> innermost_axis(const Shape& shape) {
   return std::nullopt;
 }
 
-std::vector<int64_t> free_axes(const Shape& factor, const std::vector<int64_t>& batch,
-                               const std::vector<int64_t>& contract) {
-  std::vector<int64_t> out;
-  for (int64_t axis = 0; axis < static_cast<int64_t>(factor.rank()); ++axis)
-    if (std::ranges::count(batch, axis) == 0 && std::ranges::count(contract, axis) == 0)
-      out.push_back(axis);
-  return out;
-}
-
 std::vector<std::optional<int64_t>> moved_axes(const Graph& graph, NodeId node) {
   if (graph[node].as<ReshapeOp>())
     return reshaped_axes(graph[graph[node].operands[0]].type.shape, graph[node].type.shape);
   const auto* transpose = graph[node].as<TransposeOp>();
   if (!transpose) return {};
-  Axes out(transpose->permutation.size());
+  MovedAxes out(transpose->permutation.size());
   for (size_t i = 0; i < out.size(); ++i)
     out[static_cast<size_t>(transpose->permutation[i])] = static_cast<int64_t>(i);
   return out;
@@ -94,7 +86,7 @@ std::optional<NodeId> without_broadcast(Graph& graph, NodeId id, const std::vect
     if (graph[x].type.shape == shape) return x;
     return build::broadcast(graph, x, std::move(shape), without(op->axes, gone), node.location);
   }
-  const Axes moved = moved_axes(graph, id);
+  const MovedAxes moved = moved_axes(graph, id);
   std::vector<int64_t> below;
   for (const int64_t axis : gone) {
     const auto found = std::ranges::find(moved, std::optional(axis));
@@ -137,10 +129,8 @@ struct FactorAxes {
 // places that its free axes had among themselves, in their new order.
 std::vector<int64_t> move_run_last(Graph& graph, FactorAxes& of, const SourceLocation& where) {
   const Shape& shape = graph[of.factor].type.shape;
-  const std::vector<int64_t> free = free_axes(shape, of.batch, of.contract);
-  std::vector<int64_t> axes(shape.rank()), places(free.size());
-  std::iota(axes.begin(), axes.end(), 0);
-  std::iota(places.begin(), places.end(), 0);
+  const Axes free = other_axes(shape.rank(), of.batch, of.contract);
+  Axes axes = axes_from(0, shape.rank()), places = axes_from(0, free.size());
   const auto run = contiguous_axis(graph, of.factor);
   const auto found = run ? std::ranges::find(free, *run) : free.end();
   if (found == free.end() || found + 1 == free.end()) return places;
@@ -159,23 +149,20 @@ NodeId dot_along_memory(Graph& graph, NodeId left, NodeId right, DotOp dot, DTyp
                         const SourceLocation& where) {
   FactorAxes x{left, dot.batch_left, dot.contract_left};
   FactorAxes y{right, dot.batch_right, dot.contract_right};
-  std::vector<int64_t> made(dot.batch_left.size());  // by axis of the product: its place in `dot`'s
-  std::iota(made.begin(), made.end(), 0);
+  // By axis of the product: its place in that of `dot`.
+  Axes made = axes_from(0, dot.batch_left.size());
   for (FactorAxes* factor : {&x, &y}) {
     const auto first = std::ssize(made);
     for (const int64_t place : move_run_last(graph, *factor, where)) made.push_back(first + place);
   }
   const NodeId product = build::dot(graph, x.factor, y.factor, dot, dtype, where);
   if (std::ranges::is_sorted(made)) return product;
-  std::vector<int64_t> order(made.size());
-  for (size_t axis = 0; axis < made.size(); ++axis)
-    order[static_cast<size_t>(made[axis])] = static_cast<int64_t>(axis);
-  return build::transpose(graph, product, std::move(order), where);
+  return build::transpose(graph, product, inverse(made), where);
 }
 
 std::optional<NodeId> as_windows(Graph& graph, NodeId node) {
   if (graph[node].as<WindowsOp>()) return node;
-  const Axes moved = moved_axes(graph, node);
+  const MovedAxes moved = moved_axes(graph, node);
   if (moved.empty()) return std::nullopt;
   const auto found = as_windows(graph, graph[node].operands[0]);
   if (!found) return std::nullopt;

@@ -15,10 +15,6 @@ std::vector<Expr> without(std::vector<Expr> dims, const std::vector<int64_t>& go
 /// The innermost axis that has more than one index; none if there is none.
 std::optional<int64_t> innermost_axis(const Shape& shape);
 
-/// The axes of a factor that a product keeps and that only this factor has, in their order.
-std::vector<int64_t> free_axes(const Shape& factor, const std::vector<int64_t>& batch,
-                               const std::vector<int64_t>& contract);
-
 /// For each axis of the operand of a reshape or transpose, the axis of its result that is the same
 /// axis, or none if a reshape joins it with others or cuts it. Empty for other nodes.
 std::vector<std::optional<int64_t>> moved_axes(const Graph& graph, NodeId node);

@@ -1,8 +1,8 @@
 #include "compiler/passes/narrow_dots.h"
 
 #include <algorithm>
-#include <numeric>
 
+#include "ir/graph/axis_lists.h"
 #include "ir/graph/build.h"
 #include "ir/graph/rewrite.h"
 
@@ -15,16 +15,6 @@ namespace {
 constexpr int64_t kMostColumns = 15;
 // The number of results from which on a GPU is busy, with a few results for each thread.
 constexpr int64_t kLeastResults = int64_t{1} << 21;
-
-using Axes = std::vector<int64_t>;
-
-Axes free_axes(const Shape& shape, const Axes& batch, const Axes& contract) {
-  Axes out;
-  for (int64_t axis = 0; axis < static_cast<int64_t>(shape.rank()); ++axis)
-    if (std::ranges::count(batch, axis) == 0 && std::ranges::count(contract, axis) == 0)
-      out.push_back(axis);
-  return out;
-}
 
 int64_t elements(const Shape& shape, const Axes& axes) {
   int64_t out = 1;
@@ -44,12 +34,6 @@ std::vector<Expr> dims_of(const Shape& shape, const Axes& axes) {
   return out;
 }
 
-Axes range(size_t from, size_t count) {
-  Axes out(count);
-  std::iota(out.begin(), out.end(), static_cast<int64_t>(from));
-  return out;
-}
-
 struct NarrowDot {
   const Rewriting& step;
   const DotOp& dot;
@@ -57,8 +41,8 @@ struct NarrowDot {
   SourceLocation where = step.node.location;
   NodeId x = step.operands[0], y = step.operands[1];
   TensorType left = graph[x].type, right = graph[y].type;
-  Axes rows = free_axes(left.shape, dot.batch_left, dot.contract_left);
-  Axes columns = free_axes(right.shape, dot.batch_right, dot.contract_right);
+  Axes rows = free_axes(dot, 0, left.shape);
+  Axes columns = free_axes(dot, 1, right.shape);
 
   bool is_narrow() const {
     if (dot.tf32 || dot.batch_left.empty() || !left.shape.is_static() || !right.shape.is_static() ||
@@ -99,17 +83,18 @@ struct NarrowDot {
       return out;
     };
     const Shape all(concat({row_dims, {lines}, terms}));
-    const NodeId of_left =
-        spread(x, joined({rows, dot.batch_left, dot.contract_left}),
-               concat({row_dims, batch, column_dims, terms}), all.dims(),
-               joined({range(0, r + b), range(r + b + c, k)}), range(0, all.rank()), all);
+    const NodeId of_left = spread(x, joined({rows, dot.batch_left, dot.contract_left}),
+                                  concat({row_dims, batch, column_dims, terms}), all.dims(),
+                                  joined({axes_from(0, r + b), axes_from(r + b + c, k)}),
+                                  axes_from(0, all.rank()), all);
     const NodeId of_right = spread(y, joined({dot.batch_right, columns, dot.contract_right}), {},
-                                   concat({{lines}, terms}), {}, range(r, 1 + k), all);
+                                   concat({{lines}, terms}), {}, axes_from(r, 1 + k), all);
     const NodeId products = build::map(graph, ElementwiseOp::mul, {of_left, of_right}, where);
-    NodeId out = build::reduce(graph, Monoid::Sum, products, range(r + 1, k), where);
+    NodeId out = build::reduce(graph, Monoid::Sum, products, axes_from(r + 1, k), where);
     out = build::convert(graph, out, step.node.type.dtype, where);
     out = build::reshape(graph, out, Shape(concat({row_dims, batch, column_dims})), where);
-    return build::transpose(graph, out, joined({range(r, b), range(0, r), range(r + b, c)}), where);
+    return build::transpose(graph, out,
+                            joined({axes_from(r, b), axes_from(0, r), axes_from(r + b, c)}), where);
   }
 };
 

@@ -13,6 +13,7 @@
 #include "compiler/passes/moved_axes.h"
 #include "compiler/passes/product_prices.h"
 #include "compiler/passes/split_dots.h"
+#include "ir/graph/axis_lists.h"
 #include "ir/graph/build.h"
 #include "ir/graph/reordered.h"
 #include "ir/graph/rewrite.h"
@@ -23,8 +24,6 @@
 namespace braze {
 
 namespace {
-
-using Axes = std::vector<int64_t>;
 
 // Something is clearly better if it takes at most this part of the time.
 constexpr double kClearly = 0.9;
@@ -68,11 +67,6 @@ struct Coordinates {
   std::optional<Value> cached(NodeId, const std::vector<Expr>&) { return std::nullopt; }
 };
 
-bool are_last(const Axes& axes, size_t rank) {
-  auto expected = static_cast<int64_t>(rank - axes.size());
-  return std::ranges::all_of(axes, [&](int64_t axis) { return axis == expected++; });
-}
-
 // A transpose of a transpose is one transpose, or none: a pair of them would say that the value
 // between is in memory.
 NodeId transposed(Graph& graph, NodeId x, Axes order, const SourceLocation& where) {
@@ -89,9 +83,7 @@ NodeId with_axes_last(Graph& graph, NodeId x, Axes& batch, Axes& contract,
                       const SourceLocation& where) {
   const size_t rank = graph[x].type.shape.rank();
   if (are_last(contract, rank)) return x;
-  Axes order;
-  for (int64_t axis = 0; axis < static_cast<int64_t>(rank); ++axis)
-    if (std::ranges::count(contract, axis) == 0) order.push_back(axis);
+  Axes order = other_axes(rank, contract);
   for (int64_t& axis : batch) axis = std::ranges::find(order, axis) - order.begin();
   const auto first = static_cast<int64_t>(order.size());
   order.insert(order.end(), contract.begin(), contract.end());
@@ -102,8 +94,7 @@ NodeId with_axes_last(Graph& graph, NodeId x, Axes& batch, Axes& contract,
 // A value in memory: the order in which it lies there has its first two axes swapped, because only
 // another order than its own can be said.
 NodeId stored_with_axes_swapped(Graph& graph, NodeId x, const SourceLocation& where) {
-  Axes order(graph[x].type.shape.rank());
-  std::iota(order.begin(), order.end(), 0);
+  Axes order = axes_from(0, graph[x].type.shape.rank());
   std::swap(order[0], order[1]);
   return build::transpose(graph, build::transpose(graph, x, order, where), order, where);
 }
@@ -254,8 +245,7 @@ class Product {
   const Graph& graph() const { return step_.result; }
 
   bool has_sums_last(size_t side) const {
-    return are_last(side == 0 ? dot_.contract_left : dot_.contract_right,
-                    graph()[step_.operands[side]].type.shape.rank());
+    return are_last(contract(dot_, side), graph()[step_.operands[side]].type.shape.rank());
   }
 
   // Adds the product to a graph that has its sources, and in which `other` gives the other operands
@@ -266,10 +256,8 @@ class Product {
     for (const size_t side : {0, 1}) {
       NodeId& value = values[side];
       if (const Axes& order = choice.orders[side]; !order.empty()) {
-        Axes back(order.size());
-        for (size_t i = 0; i < order.size(); ++i)
-          back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
-        value = build::transpose(to, build::transpose(to, value, order, where), back, where);
+        value =
+            build::transpose(to, build::transpose(to, value, order, where), inverse(order), where);
       }
       for (const NodeId move : factors_[side].moves) {
         const Node node = graph()[move];
@@ -307,7 +295,7 @@ class Product {
     for (const size_t side : {0, 1}) {
       const NodeId factor = product.operands[side];
       const Shape& shape = alone_[factor].type.shape;
-      const Axes& contract = side == 0 ? dot_.contract_left : dot_.contract_right;
+      const Axes& contract = braze::contract(dot_, side);
       std::vector<Expr> at;
       for (size_t axis = 0; axis < shape.rank(); ++axis)
         at.push_back(domain_symbol(axis, shape[axis]));
@@ -353,8 +341,7 @@ class Product {
       const auto run = std::ranges::find_if(
           factor.runs, [&](const Run& r) { return r.pair.has_value() == summed && fits(r); });
       if (run == factor.runs.end() || run->dimension == *last) continue;
-      Axes order(factor.shape.rank());
-      std::iota(order.begin(), order.end(), 0);
+      Axes order = axes_from(0, factor.shape.rank());
       order.erase(order.begin() + run->dimension);
       order.push_back(run->dimension);
       out.push_back(std::move(order));

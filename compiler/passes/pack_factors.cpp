@@ -1,8 +1,8 @@
 #include "compiler/passes/pack_factors.h"
 
 #include <algorithm>
-#include <numeric>
 
+#include "ir/graph/axis_lists.h"
 #include "ir/graph/build.h"
 #include "ir/graph/reordered.h"
 #include "ir/graph/rewrite.h"
@@ -15,24 +15,14 @@ namespace {
 // The number of uses of each element from which on a copy is worth its time.
 constexpr double kLeastUses = 512;
 
-bool contains(const std::vector<int64_t>& axes, int64_t axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
-
 // How many times the product uses each element of an operand: the number of free elements of the
 // other operand.
 double uses(const Shape& other, const std::vector<int64_t>& batch,
             const std::vector<int64_t>& contract) {
   double out = 1;
-  for (int64_t axis = 0; axis < static_cast<int64_t>(other.rank()); ++axis)
-    if (!contains(batch, axis) && !contains(contract, axis))
-      out *= static_cast<double>(other[static_cast<size_t>(axis)].range().max);
+  for (const int64_t axis : other_axes(other.rank(), batch, contract))
+    out *= static_cast<double>(other[static_cast<size_t>(axis)].range().max);
   return out;
-}
-
-bool are_last(const std::vector<int64_t>& axes, size_t rank) {
-  auto expected = static_cast<int64_t>(rank - axes.size());
-  return std::all_of(axes.begin(), axes.end(), [&](int64_t axis) { return axis == expected++; });
 }
 
 // The operand with its contracted axes joined to one, and with zeros after the end of that axis.
@@ -43,8 +33,8 @@ NodeId with_zeros(Graph& graph, NodeId x, const std::vector<int64_t>& contract, 
   Expr terms = 1;
   for (const int64_t axis : contract) terms *= shape[static_cast<size_t>(axis)];
   if (!last) dims.push_back(terms);
-  for (int64_t axis = 0; axis < static_cast<int64_t>(shape.rank()); ++axis)
-    if (!contains(contract, axis)) dims.push_back(shape[static_cast<size_t>(axis)]);
+  for (const int64_t axis : other_axes(shape.rank(), contract))
+    dims.push_back(shape[static_cast<size_t>(axis)]);
   if (last) dims.push_back(terms);
   low.assign(dims.size(), 0);
   high = low;
@@ -59,9 +49,8 @@ NodeId with_zeros(Graph& graph, NodeId x, const std::vector<int64_t>& contract, 
 // The last axis of a factor that is neither batched nor summed; none if there is no such axis.
 std::optional<int64_t> last_free_axis(size_t rank, const std::vector<int64_t>& batch,
                                       const std::vector<int64_t>& contract) {
-  for (auto axis = static_cast<int64_t>(rank); axis-- > 0;)
-    if (!contains(batch, axis) && !contains(contract, axis)) return axis;
-  return std::nullopt;
+  const Axes free = other_axes(rank, batch, contract);
+  return free.empty() ? std::nullopt : std::optional(free.back());
 }
 
 // A product of windows and a matrix whose rows are no multiple of 16 bytes becomes one with longer
@@ -70,8 +59,7 @@ std::optional<NodeId> with_whole_rows(const Rewriting& step, const DotOp& dot) {
   Graph& graph = step.result;
   const NodeId x = step.operands[0], y = step.operands[1];
   const TensorType left = graph[x].type, right = graph[y].type;
-  std::vector<int64_t> first(dot.contract_right.size());
-  std::iota(first.begin(), first.end(), 0);
+  const Axes first = axes_from(0, dot.contract_right.size());
   if (!graph[x].as<WindowsOp>() || !is_half(left.dtype) || right.dtype != left.dtype ||
       !dot.batch_left.empty() || !left.shape.is_static() || !right.shape.is_static() ||
       !are_last(dot.contract_left, left.shape.rank()) || dot.contract_right != first)
@@ -101,8 +89,7 @@ struct Stored {
   std::vector<int64_t> axes;
 };
 Stored stored(const Graph& graph, NodeId factor) {
-  Stored out{factor, std::vector<int64_t>(graph[factor].type.shape.rank())};
-  std::iota(out.axes.begin(), out.axes.end(), 0);
+  Stored out{factor, axes_from(0, graph[factor].type.shape.rank())};
   while (const auto* transpose = graph[out.value].as<TransposeOp>()) {
     const bool in_memory = stored_in_other_order(graph, out.value).has_value();
     for (int64_t& axis : out.axes) axis = transpose->permutation[static_cast<size_t>(axis)];

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "ir/graph/axis_lists.h"
 #include "ir/graph/build.h"
 #include "ir/graph/rewrite.h"
 #include "ir/support/text.h"
@@ -41,25 +42,6 @@ bool is_map(const Node& node) {
          node.as<BroadcastOp>() || node.as<ReverseOp>();
 }
 
-bool contains(const std::vector<int64_t>& axes, int64_t axis) {
-  return std::ranges::find(axes, axis) != axes.end();
-}
-
-// The axes of an operand of a product that are neither summed nor batched.
-std::vector<int64_t> free_axes(const Shape& shape, const std::vector<int64_t>& batch,
-                               const std::vector<int64_t>& contract) {
-  std::vector<int64_t> out;
-  for (int64_t axis = 0; axis < static_cast<int64_t>(shape.rank()); ++axis)
-    if (!contains(batch, axis) && !contains(contract, axis)) out.push_back(axis);
-  return out;
-}
-
-std::vector<int64_t> count_from(int64_t first, size_t count) {
-  std::vector<int64_t> out(count);
-  for (size_t i = 0; i < count; ++i) out[i] = first + static_cast<int64_t>(i);
-  return out;
-}
-
 // A factor in panels: its batched axes, the panels, its summed axes, and the columns of a panel.
 struct Panels {
   std::vector<int64_t> batch, contract;
@@ -87,9 +69,9 @@ struct Panels {
     for (size_t i = 0; i < last; ++i) extents.push_back(shape[i]);
     extents.insert(extents.end(), {Expr(count), Expr(width)});
     x = build::reshape(graph, x, Shape(extents));
-    std::vector<int64_t> panels = count_from(0, batch.size());
+    std::vector<int64_t> panels = axes_from(0, batch.size());
     panels.push_back(static_cast<int64_t>(last));
-    for (const int64_t axis : count_from(static_cast<int64_t>(batch.size()), contract.size()))
+    for (const int64_t axis : axes_from(static_cast<int64_t>(batch.size()), contract.size()))
       panels.push_back(axis);
     panels.push_back(static_cast<int64_t>(last) + 1);
     return build::transpose(graph, x, panels);
@@ -99,8 +81,8 @@ struct Panels {
   NodeId read(Graph& graph, NodeId x, const Expr& columns, const SourceLocation& where) const {
     const auto at = static_cast<int64_t>(batch.size());
     const auto summed = static_cast<int64_t>(contract.size());
-    std::vector<int64_t> order = count_from(0, batch.size());
-    for (const int64_t axis : count_from(at + 1, contract.size())) order.push_back(axis);
+    std::vector<int64_t> order = axes_from(0, batch.size());
+    for (const int64_t axis : axes_from(at + 1, contract.size())) order.push_back(axis);
     order.insert(order.end(), {at, at + 1 + summed});
     x = build::transpose(graph, x, order, where);
     const Shape split = graph[x].type.shape;
@@ -177,11 +159,11 @@ class Preparation {
     const NodeId factor = node.operands[1];
     const TensorType& type = graph_[factor].type;
     if (!is_floating(type.dtype) || !is_small_enough(factor)) return std::nullopt;
-    const auto columns = free_axes(type.shape, dot->batch_right, dot->contract_right);
+    const auto columns = free_axes(*dot, 1, type.shape);
     if (columns.size() != 1 || dot->contract_right.empty()) return std::nullopt;
     Expr rows(1);
     const Shape& left = graph_[node.operands[0]].type.shape;
-    for (const int64_t axis : free_axes(left, dot->batch_left, dot->contract_left))
+    for (const int64_t axis : free_axes(*dot, 0, left))
       rows = rows * left[static_cast<size_t>(axis)];
     const int64_t extent = *type.shape[static_cast<size_t>(columns[0])].as_constant();
     const int64_t width = target_.panel_columns();
@@ -304,9 +286,9 @@ class Preparation {
     const Expr columns = graph_[factor].type.shape[static_cast<size_t>(panels.free)];
     const NodeId right = panels.read(result_, prepared(factor, &panels), columns, node.location);
     DotOp dot = *node.as<DotOp>();
-    dot.batch_right = count_from(0, panels.batch.size());
+    dot.batch_right = axes_from(0, panels.batch.size());
     dot.contract_right =
-        count_from(static_cast<int64_t>(panels.batch.size()), panels.contract.size());
+        axes_from(static_cast<int64_t>(panels.batch.size()), panels.contract.size());
     return build::dot(result_, left, right, dot, node.type.dtype, node.location);
   }
 

@@ -9,6 +9,7 @@
 
 #include "compiler/passes/moved_axes.h"
 #include "compiler/passes/product_prices.h"
+#include "ir/graph/axis_lists.h"
 #include "ir/graph/build.h"
 #include "ir/graph/rewrite.h"
 #include "ir/target/features.h"
@@ -80,8 +81,7 @@ std::optional<Extents> extents_of(const Graph& graph, const std::vector<NodeId>&
   const Shape& left = graph[operands[0]].type.shape;
   const Shape& right = graph[operands[1]].type.shape;
   if (!left.is_static() || !right.is_static() || dot.contract_left.empty()) return std::nullopt;
-  return Extents{elements(left, free_axes(left, dot.batch_left, dot.contract_left)),
-                 elements(right, free_axes(right, dot.batch_right, dot.contract_right)),
+  return Extents{elements(left, free_axes(dot, 0, left)), elements(right, free_axes(dot, 1, right)),
                  elements(left, dot.batch_left), elements(left, dot.contract_left)};
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "compiler/passes/moved_axes.h"
+#include "ir/graph/axis_lists.h"
 #include "ir/graph/build.h"
 #include "ir/graph/reference.h"
 #include "ir/graph/rewrite.h"
@@ -37,10 +38,6 @@ std::optional<WindowResidues> residues_of(const WindowsOp& op, size_t i, const E
 
 namespace {
 
-using Axes = std::vector<int64_t>;
-
-bool contains(const Axes& axes, int64_t axis) { return std::ranges::count(axes, axis) > 0; }
-
 double most(const Expr& extent) { return static_cast<double>(extent.range().max); }
 
 // `x` with every `step`-th element from `first` on along an axis.
@@ -62,11 +59,9 @@ std::vector<FactorAxis> result_axes(const DotOp& dot, size_t left_rank, size_t r
   std::vector<FactorAxis> out;
   for (const int64_t axis : dot.batch_left) out.emplace_back(0, axis);
   for (const size_t side : {size_t{0}, size_t{1}}) {
-    const Axes& batch = side == 0 ? dot.batch_left : dot.batch_right;
-    const Axes& contract = side == 0 ? dot.contract_left : dot.contract_right;
-    const auto rank = static_cast<int64_t>(side == 0 ? left_rank : right_rank);
-    for (int64_t axis = 0; axis < rank; ++axis)
-      if (!contains(batch, axis) && !contains(contract, axis)) out.emplace_back(side, axis);
+    const size_t rank = side == 0 ? left_rank : right_rank;
+    for (const int64_t axis : other_axes(rank, batch(dot, side), contract(dot, side)))
+      out.emplace_back(side, axis);
   }
   return out;
 }
@@ -87,9 +82,9 @@ struct WindowsDot {
 
 // A product, one factor of which is windows with gaps.
 struct GappedDot : WindowsDot {
-  const Axes& batch = side == 0 ? dot.batch_left : dot.batch_right;
-  const Axes& contract = side == 0 ? dot.contract_left : dot.contract_right;
-  const Axes& other_contract = side == 0 ? dot.contract_right : dot.contract_left;
+  const Axes& batch = braze::batch(dot, side);
+  const Axes& contract = braze::contract(dot, side);
+  const Axes& other_contract = braze::contract(dot, 1 - side);
   struct Split {
     size_t entry;  // of `op`
     WindowResidues residues;
@@ -284,8 +279,8 @@ struct SummedGaps : WindowsDot {
   std::vector<Entry> moved = {};  // by tap
   Axes taps = {};                 // of `moved`
 
-  const Axes& batch(size_t of) const { return of == 0 ? dot.batch_left : dot.batch_right; }
-  const Axes& contract(size_t of) const { return of == 0 ? dot.contract_left : dot.contract_right; }
+  const Axes& batch(size_t of) const { return braze::batch(dot, of); }
+  const Axes& contract(size_t of) const { return braze::contract(dot, of); }
 
   // The elements of x, if some windows have more places than x has elements, and if x is the same
   // for all taps of these.
@@ -350,8 +345,7 @@ struct SummedGaps : WindowsDot {
     for (int64_t n = 0; n < count; ++n)
       spread.insert(spread.begin() + static_cast<std::ptrdiff_t>(behind + n),
                     shape[static_cast<size_t>(taps[static_cast<size_t>(n)])]);
-    Axes kept(theirs.rank());
-    std::iota(kept.begin(), kept.end(), 0);
+    Axes kept = axes_from(0, theirs.rank());
     const NodeId wide = build::broadcast(graph, other, Shape(spread), shifted(kept), where);
 
     std::vector<size_t> order(moved.size());
@@ -394,9 +388,7 @@ struct SummedGaps : WindowsDot {
     const auto [left_now, right_now] =
         ranks(side, shape.rank() - moved.size(), theirs.rank() + moved.size());
     auto after = result_axes(now, left_now, right_now);
-    Axes left_over(shape.rank());
-    std::iota(left_over.begin(), left_over.end(), 0);
-    std::erase_if(left_over, [&](int64_t axis) { return contains(taps, axis); });
+    Axes left_over = other_axes(shape.rank(), taps);
     for (auto& [of, axis] : after) {
       if (of == side)
         axis = left_over[static_cast<size_t>(axis)];

@@ -1,8 +1,8 @@
 #include "compiler/passes/unscatter.h"
 
 #include <algorithm>
-#include <numeric>
 
+#include "ir/graph/axis_lists.h"
 #include "ir/graph/build.h"
 #include "ir/graph/rewrite.h"
 
@@ -37,12 +37,6 @@ bool pays(const Node& scatter, const Shape& indices, bool in_place, const Target
   const double comparing = comparisons * kComparisonFlops / target.flops_per_second;
   const double moving = in_place ? moving_seconds(scatter, target) : 0;
   return comparing + moving < waiting_seconds(scatter, indices);
-}
-
-std::vector<int64_t> range(size_t from, size_t count) {
-  std::vector<int64_t> axes(count);
-  std::iota(axes.begin(), axes.end(), static_cast<int64_t>(from));
-  return axes;
 }
 
 // From this number of terms on, indices of 64 bits are stored as 32 bits before a scatter searches
@@ -95,9 +89,11 @@ struct Scatter {
     const Shape space(dims);
     const size_t place = axis + index_rank;  // of the scattered axis
     const NodeId at = build::iota(graph, {index_type, space}, static_cast<int64_t>(place), where);
-    const NodeId index = build::broadcast(graph, clamped(), space, range(axis, index_rank), where);
-    std::vector<int64_t> update_axes = range(0, place);
-    for (int64_t a : range(place + 1, x_type.shape.rank() - axis - 1)) update_axes.push_back(a);
+    const NodeId index = build::broadcast(graph, clamped(), space,
+                                          axes_from(static_cast<int64_t>(axis), index_rank), where);
+    std::vector<int64_t> update_axes = axes_from(0, place);
+    for (int64_t a : axes_from(static_cast<int64_t>(place) + 1, x_type.shape.rank() - axis - 1))
+      update_axes.push_back(a);
     const NodeId spread = build::broadcast(graph, updates, space, update_axes, where);
     const NodeId hit = build::map(graph, ElementwiseOp::eq, {at, index}, where);
     const uint64_t nothing = info(*op.monoid).padding(x_type.dtype);
@@ -107,7 +103,7 @@ struct Scatter {
     // 16-bit updates are summed with x in f32 and rounded once.
     const DType wide = accumulation_type(*op.monoid, x_type.dtype);
     const NodeId total = build::reduce(graph, *op.monoid, build::convert(graph, term, wide, where),
-                                       range(axis, index_rank), where);
+                                       axes_from(static_cast<int64_t>(axis), index_rank), where);
     const NodeId all = build::map(graph, info(*op.monoid).combine,
                                   {build::convert(graph, x, wide, where), total}, where);
     return build::convert(graph, all, x_type.dtype, where);

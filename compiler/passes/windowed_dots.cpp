@@ -7,6 +7,7 @@
 #include "compiler/passes/moved_axes.h"
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/split_gaps.h"
+#include "ir/graph/axis_lists.h"
 #include "ir/graph/build.h"
 #include "ir/graph/reference.h"
 #include "ir/graph/rewrite.h"
@@ -16,16 +17,12 @@ namespace braze {
 
 namespace {
 
-using Axes = std::vector<int64_t>;
-
 // Windows of a factor may show more places than the result of the product has, where they show only
 // zeros. The product may then have as many times more multiply-adds: the result that it does not
 // write and read again is worth some of them.
 constexpr double kMostWork = 2;
 
 double most(const Expr& extent) { return static_cast<double>(extent.range().max); }
-
-bool contains(const Axes& axes, int64_t axis) { return std::ranges::count(axes, axis) > 0; }
 
 bool is_widening(const Graph& graph, NodeId node) {
   const auto* map = graph[node].as<MapOp>();
@@ -92,18 +89,10 @@ struct WindowedDot {
   // -1 for the others.
   Axes axes_of_factor(size_t side) const {
     const auto& dot = *graph[product].as<DotOp>();
-    const auto rank = [&](size_t s) {
-      return static_cast<int64_t>(graph[graph[product].operands[s]].type.shape.rank());
-    };
-    Axes out;
-    for (const bool right : {false, true}) {
-      const Axes& batch = right ? dot.batch_right : dot.batch_left;
-      const Axes& contract = right ? dot.contract_right : dot.contract_left;
-      const bool own = right == (side == 1);
-      if (!right) out = side == 0 ? dot.batch_left : dot.batch_right;
-      for (int64_t axis = 0; axis < rank(right); ++axis)
-        if (!contains(batch, axis) && !contains(contract, axis)) out.push_back(own ? axis : -1);
-    }
+    Axes out = batch(dot, side);
+    for (const size_t s : {size_t{0}, size_t{1}})
+      for (const int64_t axis : free_axes(dot, s, graph[graph[product].operands[s]].type.shape))
+        out.push_back(s == side ? axis : -1);
     return out;
   }
 
@@ -155,9 +144,8 @@ struct WindowedDot {
     while (const auto* transpose = graph[factor].as<TransposeOp>()) {
       const Axes& from = transpose->permutation;
       Axes free;
-      for (int64_t axis = 0; axis < std::ssize(from); ++axis)
-        if (!contains(*lists[1], axis) && !contains(*lists[2], axis))
-          free.push_back(from[static_cast<size_t>(axis)]);
+      for (const int64_t axis : other_axes(from.size(), *lists[1], *lists[2]))
+        free.push_back(from[static_cast<size_t>(axis)]);
       if (!std::ranges::is_sorted(free)) break;
       for (Axes* list : lists)
         for (int64_t& axis : *list) axis = from[static_cast<size_t>(axis)];
@@ -171,8 +159,7 @@ struct WindowedDot {
     const Axes own = axes_of_factor(side), others = axes_of_factor(1 - side);
     const auto at = [](const Axes& list, int64_t i) { return list[static_cast<size_t>(i)]; };
     const DotOp dot = *graph[product].as<DotOp>();
-    Axes batch = side == 0 ? dot.batch_left : dot.batch_right;
-    Axes contract = side == 0 ? dot.contract_left : dot.contract_right;
+    Axes batch = braze::batch(dot, side), contract = braze::contract(dot, side);
     // Of an axis without places, windows would show zeros that nothing multiplied before.
     for (const int64_t axis : axes.back())
       if (at(own, axis) < 0 || contains(batch, at(own, axis)) ||
@@ -233,7 +220,7 @@ struct WindowedDot {
 
     // Pairs of summed axes, in the order of the windows' axes.
     std::vector<std::pair<int64_t, int64_t>> pairs;
-    const Axes& other_contract = side == 0 ? dot.contract_right : dot.contract_left;
+    const Axes& other_contract = braze::contract(dot, 1 - side);
     for (size_t i = 0; i < contract.size(); ++i)
       pairs.emplace_back(shifted(contract[i]), other_contract[i]);
     for (size_t i = 0; i < new_tap.size(); ++i)

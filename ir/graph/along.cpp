@@ -1,18 +1,11 @@
 #include "ir/graph/along.h"
 
-#include <numeric>
-
+#include "ir/graph/axis_lists.h"
 #include "ir/graph/build.h"
 
 namespace braze {
 
 namespace {
-
-std::vector<int64_t> counting(size_t count) {
-  std::vector<int64_t> axes(count);
-  std::iota(axes.begin(), axes.end(), int64_t{0});
-  return axes;
-}
 
 /// `x`, whose axis `along` is cut into one block for each device; the blocks become the first axis.
 NodeId blocks_first(Graph& graph, NodeId x, int64_t along, int64_t count, SourceLocation where) {
@@ -20,7 +13,7 @@ NodeId blocks_first(Graph& graph, NodeId x, int64_t along, int64_t count, Source
   const auto at = static_cast<size_t>(along);
   cut[at] = floordiv(cut[at], count);
   cut.insert(cut.begin() + along, Expr(count));
-  std::vector<int64_t> order = counting(cut.size());
+  Axes order = axes_from(0, cut.size());
   order.erase(order.begin() + along);
   order.insert(order.begin(), along);
   const NodeId apart = build::reshape(graph, x, Shape(std::move(cut)), where);
@@ -30,7 +23,7 @@ NodeId blocks_first(Graph& graph, NodeId x, int64_t along, int64_t count, Source
 /// `x`, whose blocks along the first axis are joined along the axis `along` of the other axes.
 NodeId blocks_joined(Graph& graph, NodeId x, int64_t along, SourceLocation where) {
   if (along > 0) {
-    std::vector<int64_t> order = counting(graph[x].type.shape.rank());
+    Axes order = axes_from(0, graph[x].type.shape.rank());
     order.erase(order.begin());
     order.insert(order.begin() + along, 0);
     x = build::transpose(graph, x, std::move(order), where);

@@ -2,22 +2,18 @@
 
 #include <algorithm>
 
+#include "ir/graph/axis_lists.h"
 #include "ir/graph/movement.h"
 
 namespace braze {
 namespace {
-
-bool contains(std::span<const int64_t> axes, int64_t axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
 
 /// The numbers of the elements of a dot's operand, with its axes in the order batch, free,
 /// contracted.
 std::vector<int64_t> operand_order(std::span<const int64_t> shape, std::span<const int64_t> batch,
                                    std::span<const int64_t> contract) {
   std::vector<int64_t> axes(batch.begin(), batch.end());
-  for (int64_t axis = 0; axis < static_cast<int64_t>(shape.size()); ++axis)
-    if (!contains(batch, axis) && !contains(contract, axis)) axes.push_back(axis);
+  for (const int64_t axis : other_axes(shape.size(), batch, contract)) axes.push_back(axis);
   axes.insert(axes.end(), contract.begin(), contract.end());
 
   const std::vector<int64_t> dense = dense_strides(shape);
@@ -32,8 +28,7 @@ std::vector<int64_t> operand_order(std::span<const int64_t> shape, std::span<con
 int64_t free_extent(std::span<const int64_t> shape, std::span<const int64_t> batch,
                     std::span<const int64_t> contract) {
   int64_t extent = 1;
-  for (int64_t axis = 0; axis < static_cast<int64_t>(shape.size()); ++axis)
-    if (!contains(batch, axis) && !contains(contract, axis)) extent *= shape[axis];
+  for (const int64_t axis : other_axes(shape.size(), batch, contract)) extent *= shape[axis];
   return extent;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "ir/graph/axis_lists.h"
 #include "ir/graph/build.h"
 #include "ir/graph/loop_form.h"
 #include "ir/graph/reference.h"
@@ -16,7 +17,6 @@ namespace braze {
 
 namespace {
 
-using Axes = std::vector<int64_t>;
 using Factor = Interchange::Factor;
 using Use = Factor::Use;
 
@@ -26,8 +26,6 @@ constexpr double kMuchSmaller = 0.5;
 
 // A term is opened into at most so many factors, because a value that is used twice doubles them.
 constexpr size_t kMostFactors = 32;
-
-bool contains(const Axes& axes, int64_t axis) { return std::ranges::count(axes, axis) > 0; }
 
 double most(const Shape& shape) { return static_cast<double>(shape.numel().range().max); }
 
@@ -60,14 +58,7 @@ std::vector<Expr> index_of(Expr position, const Shape& shape) {
 
 // The axes of a dot's operand that are neither batched nor contracted.
 Axes free_axes(const Graph& graph, NodeId dot, size_t side) {
-  const DotOp& op = *graph[dot].as<DotOp>();
-  const Axes& batch = side == 0 ? op.batch_left : op.batch_right;
-  const Axes& contract = side == 0 ? op.contract_left : op.contract_right;
-  Axes out;
-  const auto rank = static_cast<int64_t>(graph[graph[dot].operands[side]].type.shape.rank());
-  for (int64_t axis = 0; axis < rank; ++axis)
-    if (!contains(batch, axis) && !contains(contract, axis)) out.push_back(axis);
-  return out;
+  return free_axes(*graph[dot].as<DotOp>(), side, graph[graph[dot].operands[side]].type.shape);
 }
 
 // Coordinates of a dot's operand, where its result is read at `at`, and contracted axes have the
@@ -75,8 +66,7 @@ Axes free_axes(const Graph& graph, NodeId dot, size_t side) {
 std::vector<Expr> operand_at(const Graph& graph, NodeId dot, size_t side,
                              const std::vector<Expr>& at, const std::vector<Expr>& contracted) {
   const DotOp& op = *graph[dot].as<DotOp>();
-  const Axes& batch = side == 0 ? op.batch_left : op.batch_right;
-  const Axes& contract = side == 0 ? op.contract_left : op.contract_right;
+  const Axes &batch = braze::batch(op, side), &contract = braze::contract(op, side);
   const Axes free = free_axes(graph, dot, side);
   std::vector<Expr> out(graph[graph[dot].operands[side]].type.shape.rank());
   for (size_t i = 0; i < batch.size(); ++i) out[static_cast<size_t>(batch[i])] = at[i];
@@ -361,7 +351,7 @@ class Finder {
               .v_at = {},
               .b_free = free_axes(graph_, product.node, 1 - side),
               .v_free = free_axes(graph_, product.node, side),
-              .contract = side == 0 ? op.contract_left : op.contract_right,
+              .contract = contract(op, side),
               .a = factors};
     left.a.list.erase(left.a.list.begin() + static_cast<std::ptrdiff_t>(of_product));
     std::vector<Expr> contracted;
@@ -442,11 +432,11 @@ class Finder {
       if (!(a_shape.numel() == b_shape.numel())) return interchanges::kFactorsDiffer;
       of_a = index_of(position(of_a, b_shape), a_shape);
     }
-    std::vector<Expr> at = of_v(side == 0 ? op.batch_left : op.batch_right);
+    std::vector<Expr> at = of_v(batch(op, side));
     const std::vector<Expr> own = of_v(free_axes(graph_, other, side));
     for (const std::vector<Expr>* part : {side == 0 ? &own : &of_a, side == 0 ? &of_a : &own})
       at.insert(at.end(), part->begin(), part->end());
-    const std::vector<Expr> contracted = of_v(side == 0 ? op.contract_left : op.contract_right);
+    const std::vector<Expr> contracted = of_v(contract(op, side));
     const Factors a = opener_.open(graph_[other].operands[1 - side],
                                    operand_at(graph_, other, 1 - side, at, contracted));
     std::vector<Factor> outer, inner, outer_of_a, inner_of_a;
@@ -522,8 +512,7 @@ NodeId interchanged(Graph& graph, const Graph& source, const Interchange& form,
       graph, ElementwiseOp::mul,
       {number(value(form.b, form.shape.rank())), number(value(form.of_other, form.shape.rank()))},
       where);
-  Axes summed(form.shape.rank() - kept.rank());
-  std::iota(summed.begin(), summed.end(), static_cast<int64_t>(kept.rank()));
+  Axes summed = axes_from(static_cast<int64_t>(kept.rank()), form.shape.rank() - kept.rank());
   NodeId out = build::reduce(graph, Monoid::Sum, product, std::move(summed), where);
   if (form.negative) out = build::map(graph, ElementwiseOp::neg, {out}, where);
   for (const Factor& f : form.outer) {
