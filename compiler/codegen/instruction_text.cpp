@@ -124,10 +124,6 @@ std::string arrive(Writer& w) {
   return fmt::format("{{ {}mbarrier.arrive.shared::cluster.b64 _, [a]; }}", map_rank(w, "a", 0));
 }
 
-std::string try_wait(Writer& w) {
-  return fmt::format("mbarrier.try_wait.parity.shared::cta.b64 q, [{}], {};", w.in(0), w.in(1));
-}
-
 std::string remote_store(Writer& w) {
   const size_t count = w.operands[1].registers;
   const int bits = w.operands[1].letter == 'l' || w.operands[1].letter == 'd' ? 64 : 32;
@@ -135,12 +131,6 @@ std::string remote_store(Writer& w) {
       "{{ {}{}st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{}.b{} [a], {}, [b]; }}",
       map_rank(w, "a", 0), map_rank(w, "b", 2), count > 1 ? fmt::format(".v{}", count) : "", bits,
       count > 1 ? w.list(1) : w.in(1));
-}
-
-std::string bulk_load(Writer& w) {
-  return fmt::format(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes {}, {}, {}, [{}];",
-      w.address(0), w.address(1), w.in(2), w.in(3));
 }
 
 std::string tensor_load(Writer& w, bool multicast) {
@@ -169,9 +159,8 @@ std::string load_matrix(Writer& w, std::string_view kind) {
   return fmt::format("ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 {}, {};", kind, w.result_list(),
                      w.address(0));
 }
-std::string store_matrix(Writer& w, std::string_view kind) {
-  return fmt::format("stmatrix.sync.aligned.m8n8.x4{}.shared.b16 {}, {};", kind, w.address(0),
-                     w.list(1));
+std::string store_matrix(Writer& w) {
+  return fmt::format("stmatrix.sync.aligned.m8n8.x4.shared.b16 {}, {};", w.address(0), w.list(1));
 }
 
 std::string multiply(Writer& w, std::string_view shape, std::string_view type) {
@@ -193,10 +182,6 @@ std::string multiply_group(Writer& w, int k, std::string_view type) {
       w.operands[0].matrix ? w.in(0) : w.list(0), w.in(1), transposed(0), transposed(1));
 }
 
-std::string approximate(Writer& w, std::string_view name) {
-  return pure(w, fmt::format("{} {}, {};", name, w.result(), w.in(0)));
-}
-
 // The rows of the table, in the order of instructions.def.
 struct Row {
   Instruction instruction;
@@ -211,15 +196,9 @@ constexpr Row kRows[] = {
     {I::shfl_bfly, [](Writer& w) { return shuffle(w, "bfly", "31"); }},
     {I::shfl_up, [](Writer& w) { return shuffle(w, "up", "0"); }},
     {I::shfl_down, [](Writer& w) { return shuffle(w, "down", "31"); }},
-    {I::elect,
-     [](Writer& w) {
-       return fmt::format("{{ .reg .pred q; elect.sync _|q, -1; selp.b32 {}, 1, 0, q; }}",
-                          w.result());
-     }},
     {I::cp_async, copy_async},
     {I::cp_async_commit, [](Writer&) { return std::string("cp.async.commit_group;"); }},
     {I::cp_async_wait, [](Writer& w) { return fmt::format("cp.async.wait_group {};", w.in(0)); }},
-    {I::cp_async_bulk_load, bulk_load},
     {I::tma_load, [](Writer& w) { return tensor_load(w, false); }},
     {I::tma_load_multicast, [](Writer& w) { return tensor_load(w, true); }},
     {I::tma_store, tensor_store},
@@ -240,26 +219,22 @@ constexpr Row kRows[] = {
        return fmt::format("mbarrier.arrive.expect_tx.shared::cta.b64 _, [{}], {};", w.in(0),
                           w.in(1));
      }},
-    {I::mbarrier_try_wait,
-     [](Writer& w) {
-       return fmt::format("{{ .reg .pred q; {} selp.b32 {}, 1, 0, q; }}", try_wait(w), w.result());
-     }},
     // The braces make the label local, so that the text can occur several times.
     {I::mbarrier_wait,
      [](Writer& w) {
-       return fmt::format("{{ .reg .pred q; again: {} @!q bra again; }}", try_wait(w));
+       return fmt::format(
+           "{{ .reg .pred q; again: mbarrier.try_wait.parity.shared::cta.b64 q, [{}], {}; "
+           "@!q bra again; }}",
+           w.in(0), w.in(1));
      }},
     {I::cluster_arrive,
      [](Writer&) { return std::string("barrier.cluster.arrive.release.aligned;"); }},
-    {I::cluster_arrive_relaxed,
-     [](Writer&) { return std::string("barrier.cluster.arrive.relaxed.aligned;"); }},
     {I::cluster_wait, [](Writer&) { return std::string("barrier.cluster.wait.acquire.aligned;"); }},
     {I::st_async, remote_store},
     {I::fence_proxy_async, [](Writer&) { return std::string("fence.proxy.async.shared::cta;"); }},
     {I::ldmatrix_x4, [](Writer& w) { return load_matrix(w, ""); }},
     {I::ldmatrix_x4_trans, [](Writer& w) { return load_matrix(w, ".trans"); }},
-    {I::stmatrix_x4, [](Writer& w) { return store_matrix(w, ""); }},
-    {I::stmatrix_x4_trans, [](Writer& w) { return store_matrix(w, ".trans"); }},
+    {I::stmatrix_x4, store_matrix},
     {I::mma_bf16, [](Writer& w) { return multiply(w, "m16n8k16", "bf16"); }},
     {I::mma_f16, [](Writer& w) { return multiply(w, "m16n8k16", "f16"); }},
     {I::mma_tf32, [](Writer& w) { return multiply(w, "m16n8k8", "tf32"); }},
@@ -274,9 +249,6 @@ constexpr Row kRows[] = {
      [](Writer& w) { return fmt::format("wgmma.wait_group.sync.aligned {};", w.in(0)); }},
     {I::griddep_wait, [](Writer&) { return std::string("griddepcontrol.wait;"); }},
     {I::griddep_launch, [](Writer&) { return std::string("griddepcontrol.launch_dependents;"); }},
-    {I::ex2_approx, [](Writer& w) { return approximate(w, "ex2.approx.ftz.f32"); }},
-    {I::rcp_approx, [](Writer& w) { return approximate(w, "rcp.approx.ftz.f32"); }},
-    {I::tanh_approx, [](Writer& w) { return approximate(w, "tanh.approx.f32"); }},
 };
 
 constexpr size_t kInstructions = 0

@@ -17,7 +17,6 @@ class CpuLowering : public Lowering {
   void lower_phase(const Phase& phase) override {
     Phase lowered;
     lowered.grid = phase.grid;
-    lowered.barrier = phase.barrier;
     scratch_ = 0;
     Region body;
     builder_.enter(body);

@@ -35,7 +35,6 @@ GpuLowering::GpuLowering(const TileProgram& program, const Target& target)
 void GpuLowering::lower_phase(const Phase& phase) {
   Phase lowered;
   lowered.grid = phase.grid;
-  lowered.barrier = phase.barrier;
   lowered.block = block_threads_;
   lowered.registers = tile_.registers;
   if (cluster_ > 1) lowered.cluster = block_.value.symbol_name();

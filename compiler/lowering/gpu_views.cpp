@@ -79,7 +79,7 @@ ValueOperand GpuLowering::rename(const MovementOp& op, const ValueOperand& value
   const ValueOperand cut = part == type_of(value)
                                ? value
                                : ValueOperand(builder_.view(MovementKind::Slice, value, part, at));
-  return to.lanes == lanes ? cut : ValueOperand(emit(LaneOp{false, cut, {}, lane}, to, s));
+  return to.lanes == lanes ? cut : ValueOperand(emit(LaneOp{cut, lane}, to, s));
 }
 
 // With this padding, the threads of a warp read a column from different banks of 4 bytes.

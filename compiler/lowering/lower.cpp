@@ -662,8 +662,7 @@ ValueId Lowering::arrive(const TicketOp& op, const std::function<void(ValueId)>&
   const Expr at = offset(op.memory, op.at, renamed_);
   const ValueType i32{DType::I32, 1, {}};
   const ValueId one = builder_.constant(i32, 1);
-  const ValueId before =
-      builder_.append(AtomicOp{false, counter, at, one, true}, {i32}, "arrived")[0];
+  const ValueId before = builder_.append(AtomicOp{counter, at, one}, {i32}, "arrived")[0];
   const ValueId count = builder_.iota(uniform(op.count) - 1, i32);
   const ValueId last = builder_.row(ElementwiseOp::eq, {before, count});
   if (tell) tell(last);

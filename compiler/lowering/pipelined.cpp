@@ -33,7 +33,6 @@ void PipelinedLowering::lower_phase(const Phase& phase) {
     block_ = {grid_symbol(phase.cluster, phase.cluster_size), phase.cluster_size};
   Phase lowered;
   lowered.grid = phase.grid;
-  lowered.barrier = phase.barrier;
   lowered.cluster = phase.cluster;
   lowered.cluster_size = phase.cluster_size;
   fields_.clear(), buffers_.clear(), exchanges_.clear(), barriers_.clear();

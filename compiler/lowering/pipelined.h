@@ -3,8 +3,7 @@
 //
 // pipelined.cpp lowers phases, roles, channels and barriers. pipelined_values.cpp lowers operations
 // on registers, and loads and stores of tiles; pipelined_copies.cpp bulk copies; pipelined_dots.cpp
-// matrix instructions; pipelined_moves.cpp moves between threads; pipelined_meetings.cpp reductions
-// over a cluster, and tickets.
+// matrix instructions; pipelined_meetings.cpp reductions over a cluster, and tickets.
 #pragma once
 
 #include <map>
@@ -191,10 +190,9 @@ class PipelinedLowering : public ThreadLowering {
   bool stores_matrices(const StoreOp& op, const OnChip& place) const;
   void store_matrices(const StoreOp& op, const OnChip& place);
 
-  // --- Between threads: pipelined_moves.cpp -----------------------------------------------------
+  // --- Between threads: exchanges and scans ----------------------------------------------------
 
   Exchange exchange(DType dtype, int64_t count) override;
-  void lower_op(const RelayoutOp& op, const Statement& s);
   void lower_scan(const TileScanOp& op, const Statement& s) override;
 
   // --- Clusters and tickets: pipelined_meetings.cpp ----------------------------------------------

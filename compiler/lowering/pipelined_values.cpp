@@ -458,6 +458,18 @@ ValueOperand PipelinedLowering::first_carried(const ForOp& op, size_t i) {
 
 void PipelinedLowering::define_carried(const ForOp& op, size_t i, ValueId tile, ValueId value) {
   set(tile, value, axes_of(tile), carries_flat(op, i));
+PipelinedLowering::Exchange PipelinedLowering::exchange(DType dtype, int64_t count) {
+  return {shared("exchange", dtype, role_.op->copies * count, 128, exchanges_),
+          role_.copy * Expr(count)};
+}
+
+void PipelinedLowering::lower_scan(const TileScanOp& op, const Statement& s) {
+  if (!op.combiner.monoid() || op.totals) not_lowered("a scan of tuples, or with totals,", s);
+  Tuple parts;
+  for (const ValueOperand& part : op.operands) parts.push_back(as_array(part, axes_of(part.value)));
+  define_scan(s, scan_through_memory(op, std::move(parts), s));
+}
+
 }
 
 ValueOperand PipelinedLowering::yielded_by_turn(const ForOp& op, size_t i,

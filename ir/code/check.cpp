@@ -255,13 +255,6 @@ void CodeChecker::check_phase(size_t p) {
   };
   if (!phase.cluster.empty()) thread_name(phase.cluster, phase.cluster_size);
   if (phase.block > 0) thread_name("tid", phase.block);
-  if (p > 0 && phase.barrier == PhaseBarrier::Block) {
-    const std::vector<GridAxis>& before = code_.phases[p - 1].grid;
-    bool equal = before.size() == phase.grid.size();
-    for (size_t i = 0; equal && i < before.size(); ++i)
-      equal = before[i].extent == phase.grid[i].extent;
-    expect(equal, rules_.barrier, "a block barrier stands between two phases with different grids");
-  }
   check_region(phase.body, {}, nullptr, nullptr);
   statement_ = nullptr;
   expect(phase.body.yields.empty(), rules_.loops, "a phase cannot yield values");

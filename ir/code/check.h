@@ -48,7 +48,7 @@ class CodeChecker {
   /// rule.
   struct Rules {
     const char *names, *symbols, *index, *extents, *type, *positions, *operands, *literals, *places,
-        *guards, *bounds, *axes, *loops, *barrier, *level;
+        *guards, *bounds, *axes, *loops, *level;
   };
   /// `level` is one of the bits of Level in statements.h, `letter` begins the position symbols.
   CodeChecker(const KernelCode& code, const Rules& rules, char letter, int level)

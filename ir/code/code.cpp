@@ -171,8 +171,6 @@ std::vector<ValueType> instruction_types(const KernelCode& code, const Instructi
   switch (row.result) {
     case InstructionResult::None:
       return {};
-    case InstructionResult::Bool:
-      return {{DType::Bool, 1, {}}};
     case InstructionResult::First:
       return {values.front()};
     case InstructionResult::Tied:

@@ -263,10 +263,9 @@ struct SplatOp {
   ValueOperand operand;
 };
 struct LaneOp {
-  bool insert = false;
-  ValueOperand operand, element;
+  ValueOperand operand;
   int64_t lane = 0;
-};  ///< extract, insert
+};  ///< extract
 struct ShuffleOp {
   ValueOperand a, b;
   std::vector<int64_t> lanes;
@@ -280,17 +279,10 @@ struct PackOp {
   std::vector<ValueOperand> operands;
 };
 struct AtomicOp {
-  bool is_max = false;
   MemoryId memory;
   Expr at;
+/// Adds to an element, and orders all other accesses. Its result is what was there before.
   ValueOperand value;
-  bool acquire_release = false;
-};
-/// Runs the body at least once; the region yields the bool that repeats it, then the carried
-/// values.
-struct WhileOp {
-  std::vector<std::pair<ValueId, ValueOperand>> carried;
-  Box<Region> body = {};
 };
 
 // Kernel IR on a GPU only.
@@ -411,17 +403,14 @@ struct StartStoreOp {
 struct WaitStoreOp {
   int64_t pending = 0;
 };
-struct RelayoutOp {
-  ValueOperand operand;
-};
 
 using StatementOp =
     std::variant<LetOp, ConstOp, IndexOp, TestOp, LoadOp, StoreOp, RowOp, FoldOp, ArgFoldOp,
                  TileScanOp, TileDotOp, MovementOp, BufferOp, ForOp, IfOp, TicketOp, AwaitOp,
-                 SplatOp, LaneOp, ShuffleOp, GetElementOp, PackOp, AtomicOp, WhileOp, RoleOp,
-                 UndefOp, RegroupOp, InstructionOp, ChannelOp, TurnsOp, TileRoleOp, PutOp,
-                 GetItemOp, ReleaseOp, CopyOp, PassOp, TakeOp, MemoryViewOp, StartDotOp, WaitDotOp,
-                 StartStoreOp, WaitStoreOp, RelayoutOp>;
+                 SplatOp, LaneOp, ShuffleOp, GetElementOp, PackOp, AtomicOp, RoleOp, UndefOp,
+                 RegroupOp, InstructionOp, ChannelOp, TurnsOp, TileRoleOp, PutOp, GetItemOp,
+                 ReleaseOp, CopyOp, PassOp, TakeOp, MemoryViewOp, StartDotOp, WaitDotOp,
+                 StartStoreOp, WaitStoreOp>;
 
 struct Statement {
   StatementOp op;
@@ -443,13 +432,10 @@ struct GridAxis {
   Expr extent;
 };
 
-enum class PhaseBarrier : uint8_t { Grid, Block };
-
 struct Phase {
   std::vector<GridAxis> grid;
   Region body;
-  PhaseBarrier barrier = PhaseBarrier::Grid;  ///< between the phase before and this one
-  int64_t scratch_bytes = 0;                  ///< Kernel IR on a CPU
+  int64_t scratch_bytes = 0;  ///< Kernel IR on a CPU
   // Kernel IR on a GPU.
   int64_t block = 0;         ///< threads of a block; 0: not for a GPU
   int64_t shared_bytes = 0;  ///< of a block

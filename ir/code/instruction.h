@@ -17,7 +17,7 @@ enum class Instruction : uint8_t {
 /// The threads that have to reach an instruction together.
 enum class Meeting : uint8_t { Thread, Warp, Group };
 
-enum class InstructionResult : uint8_t { None, Bool, First, Tied, Fragment, Accumulator };
+enum class InstructionResult : uint8_t { None, First, Tied, Fragment, Accumulator };
 
 struct InstructionInfo {
   std::string_view text;      ///< its name, with "{}" in place of the columns of a wgmma

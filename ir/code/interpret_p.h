@@ -283,9 +283,7 @@ class CodeInterpreter::Engine {
   void run_phase(size_t p) {
     phase_ = p;
     const CompiledPhase& phase = phases_[p];
-    // After a block barrier, the instance with the same number continues. After a grid barrier, all
-    // instances are new.
-    if (p > 0 && (code_.pipelined || code_.phases[p].barrier == PhaseBarrier::Grid)) {
+    if (p > 0) {  // all instances are new
       base_ = instances_;
       arrivals_.clear();
     }
@@ -1059,29 +1057,6 @@ class CodeInterpreter::Engine {
     };
   }
 
-  Step compile(const WhileOp& op, const Statement& s) {
-    const auto [inside, first] = carried(op);
-    struct Loop {
-      Block body;
-      std::function<bool()> again;
-    };
-    auto loop = std::make_shared<Loop>();
-    loop->body = compile(*op.body);
-    const std::vector<ValueOperand> yielded(op.body->yields.begin() + 1, op.body->yields.end());
-    loop->again =
-        [more = std::make_shared<Source>(*this, op.body->yields[0], ValueType{DType::Bool, 1, {}}),
-         next = assign(yielded, inside), finish = assign(operands(inside), s.results)] {
-          const bool repeat = *more->get() != 0;
-          next();
-          if (!repeat) finish();
-          return repeat;
-        };
-    return [this, loop, start = assign(first, inside)] {
-      start();
-      enter(loop->body, &loop->again);
-    };
-  }
-
   // The numbers of the accesses that others may rely on when this thread signals them: its own and
   // those that it knows. Later accesses of a copy of a role get a new number; instances keep theirs
   // over block barriers.
@@ -1095,10 +1070,10 @@ class CodeInterpreter::Engine {
     return out;
   }
 
-  // Updates an element at which instances meet, and returns its value before. With `orders`, the
-  // accesses of all that arrived earlier now come before those of this instance.
+  // Updates an element at which instances meet, and returns its value before. The accesses of all
+  // that arrived earlier now come before those of this instance.
   template <class Update>
-  uint64_t meet(Access& access, bool orders, const Update& update) {
+  uint64_t meet(Access& access, const Update& update) {
     MemoryState& memory = *access.memory;
     const int64_t place = locate(access)[0];
     if (place < 0) return 0;
@@ -1110,7 +1085,7 @@ class CodeInterpreter::Engine {
     std::memcpy(at, &after, size_of(memory.dtype));
     std::unordered_set<uint32_t>& arrived = arrivals_[{access.id, place}];
     const std::unordered_set<uint32_t> mine = told();
-    if (orders) thread_->ordered.insert(arrived.begin(), arrived.end());
+    thread_->ordered.insert(arrived.begin(), arrived.end());
     arrived.insert(mine.begin(), mine.end());
     return before;
   }
@@ -1128,7 +1103,7 @@ class CodeInterpreter::Engine {
       const std::unordered_set<uint32_t> known = thread_->ordered;
       const uint32_t number = thread_->number;
       const uint64_t before =
-          meet(*access, true, [&](uint64_t old) { return old == last ? 0 : old + 1; });
+          meet(*access, [&](uint64_t old) { return old == last ? 0 : old + 1; });
       out[0] = before == last;
       if (out[0]) return;
       // Only the last arrival may rely on what the others did.
@@ -1145,13 +1120,12 @@ class CodeInterpreter::Engine {
       int64_t align = 0;
     };
     const DType dtype = type_of(s.results[0]).dtype;
-    const MachineFunction combine =
-        machine_function(op.is_max ? ElementwiseOp::max : ElementwiseOp::add, dtype, dtype);
-    return [this, &out = result(s), combine, orders = op.acquire_release,
+    const MachineFunction combine = machine_function(ElementwiseOp::add, dtype, dtype);
+    return [this, &out = result(s), combine,
             value = std::make_shared<Source>(*this, op.value, ValueType{dtype, 1, {}}),
             access = access(Element{op.memory, {op.at}, {}, 0}, {dtype, 1, {}})] {
       const uint64_t operand = *value->get();
-      out[0] = meet(*access, orders, [&](uint64_t old) { return combine(old, operand, 0); });
+      out[0] = meet(*access, [&](uint64_t old) { return combine(old, operand, 0); });
     };
   }
 
@@ -1164,19 +1138,9 @@ class CodeInterpreter::Engine {
   Step compile(const LaneOp& op, const Statement& s) {
     const ValueType& from = type_of(op.operand.value);
     const auto lanes = static_cast<size_t>(from.lanes), lane = static_cast<size_t>(op.lane);
-    if (!op.insert) {
-      std::vector<uint32_t> map(elements(type_of(s.results[0])));
-      for (size_t i = 0; i < map.size(); ++i) map[i] = static_cast<uint32_t>(i * lanes + lane);
-      return moved(op.operand, s, std::move(map));
-    }
-    return [&out = result(s), &from = value(op.operand.value), lanes, lane,
-            element = std::make_shared<Source>(
-                *this, op.element,
-                ValueType{type_of(op.operand.value).dtype, 1, type_of(op.operand.value).extents})] {
-      out = from;
-      const uint64_t* const bits = element->get();
-      for (size_t i = 0; i * lanes < out.size(); ++i) out[i * lanes + lane] = bits[i];
-    };
+    std::vector<uint32_t> map(elements(type_of(s.results[0])));
+    for (size_t i = 0; i < map.size(); ++i) map[i] = static_cast<uint32_t>(i * lanes + lane);
+    return moved(op.operand, s, std::move(map));
   }
 
   Step compile(const ShuffleOp& op, const Statement& s) {

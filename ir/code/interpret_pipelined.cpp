@@ -132,10 +132,7 @@ bool CodeInterpreter::Engine::append_pipelined(const Statement& s, Block& block)
     return add([this, n = wait->pending] { protocol_->wait_stores(thread_->copy, n); });
   if (const auto* fold = s.as<FoldOp>(); fold && fold->cluster) return add(cluster_fold(*fold, s));
   if (s.as<ChannelOp>() || s.as<TurnsOp>() || s.as<TileRoleOp>()) return true;
-  if (!skeleton_) {
-    if (const auto* relayout = s.as<RelayoutOp>()) return add(moved(relayout->operand, s, {}));
-    return false;
-  }
+  if (!skeleton_) return false;
   // Skeletons run without values.
   if (const auto* let = s.as<LetOp>()) {
     const auto symbols = let->value.symbols();

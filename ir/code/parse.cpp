@@ -550,8 +550,7 @@ class CodeParser {
     Phase out;
     if (!code_.phases.empty()) {
       scanner_.expect("barrier");
-      out.barrier = scanner_.accept("block") ? PhaseBarrier::Block : PhaseBarrier::Grid;
-      if (out.barrier == PhaseBarrier::Grid) scanner_.expect("grid");
+      scanner_.expect("grid");
     }
     scanner_.expect("phase");
     scanner_.expect("grid");
@@ -819,14 +818,11 @@ class CodeParser {
     void new_symbol(std::string& name) { name = symbol_ = parser_.new_symbol(); }
     void carry(std::vector<std::pair<ValueId, ValueOperand>>& list) {
       open();
-      if (s_.as<WhileOp>() ? (scanner_.expect("carry"), true) : accept("carry"))
-        list = parser_.carried();
+      if (accept("carry")) list = parser_.carried();
     }
     Region body(std::string_view ending) {
       open();
-      std::vector<ValueType> given = known_types();
-      if (s_.as<WhileOp>()) given.insert(given.begin(), {DType::Bool, 1, {}});
-      return parser_.region(ending, given);
+      return parser_.region(ending, known_types());
     }
 
     void declaration(MemoryId& id) {
@@ -924,8 +920,6 @@ class CodeParser {
           fail_at(s_.location, "a role cannot stand inside another role");
         scope_.emplace(parser_);
         parser_.define("rtid", role_thread_symbol(role->end - role->begin));
-      } else if (s_.as<WhileOp>()) {
-        scope_.emplace(parser_);
       }
     }
 
@@ -941,8 +935,6 @@ class CodeParser {
       if (const auto* branch = s_.as<IfOp>(); branch && branch->then)
         std::ranges::for_each(branch->then->yields, add);
       if (const auto* loop = s_.as<ForOp>())
-        for (const auto& [inside, first] : loop->carried) add(inside);
-      if (const auto* loop = s_.as<WhileOp>())
         for (const auto& [inside, first] : loop->carried) add(inside);
       return out;
     }

@@ -76,9 +76,7 @@ class Printer {
                               extents(memory.shape), memory.zeroed ? " zero" : "");
     for (size_t p = 0; p < code_.phases.size(); ++p) {
       const Phase& phase = code_.phases[p];
-      if (p > 0)
-        out_ +=
-            fmt::format("  barrier {}\n", phase.barrier == PhaseBarrier::Grid ? "grid" : "block");
+      if (p > 0) out_ += "  barrier grid\n";
       out_ += fmt::format("  phase grid({})", join(phase.grid, ", ", [](const GridAxis& a) {
                             return a.symbol + ": " + a.extent.to_string();
                           }));

@@ -109,16 +109,6 @@ struct Flag {
   }
   void read(auto& in) const { is = in.accept(text); }
 };
-template <class Bool>
-struct Either {
-  std::string_view no, yes;
-  Bool& is;
-  void print(auto& out) const { out(is ? yes : no); }
-  void read(auto& in) const {
-    is = in.accept(yes);
-    if (!is) in(no);
-  }
-};
 /// `text`, then the number or index expression, unless that is `absent`.
 template <class Value>
 struct Option {

@@ -145,8 +145,6 @@ class Expander {
             old, loop_symbol(loop->symbol, loop->low, loop->high, loop->step));
         for (auto& [value, first] : loop->carried) value = new_value(value, inside);
       }
-      if (auto* loop = made.as<WhileOp>())
-        for (auto& [value, first] : loop->carried) value = new_value(value, inside);
     }
     for (Region* region : regions_of(made)) *region = copy(*region, inside, rename);
     if (rename)

@@ -55,7 +55,6 @@ bool changes_state(Instruction instruction) {
     case Instruction::shfl_bfly:
     case Instruction::shfl_up:
     case Instruction::shfl_down:
-    case Instruction::elect:
     case Instruction::ldmatrix_x4:
     case Instruction::ldmatrix_x4_trans:
     case Instruction::mma_bf16:
@@ -63,9 +62,6 @@ bool changes_state(Instruction instruction) {
     case Instruction::mma_tf32:
     case Instruction::mma_f64:
     case Instruction::mma_f64_wide:
-    case Instruction::ex2_approx:
-    case Instruction::rcp_approx:
-    case Instruction::tanh_approx:
       return false;
     default:
       return true;

@@ -200,8 +200,6 @@ class GpuRules {
       check_region(*loop->body, depth + 1);
       statics_.erase(loop->symbol);
       active_ = before;
-    } else if (const auto* repeated = s.as<WhileOp>()) {
-      check_region(*repeated->body, depth + 1);
     } else if (const auto* special = s.as<InstructionOp>()) {
       check_instruction(*special, s);
       if (special->instruction == Instruction::griddep_wait) check_wait(depth);
@@ -515,8 +513,7 @@ class GpuRules {
       case Instruction::ldmatrix_x4_trans:
         expect(is_half(fragment_dtype), "G1", "ldmatrix loads 16-bit floats only");
         return;
-      case Instruction::stmatrix_x4:
-      case Instruction::stmatrix_x4_trans: {
+      case Instruction::stmatrix_x4: {
         const DType dtype = type_of(value(op, 1)).dtype;
         expect(is_half(dtype), "G1", "stmatrix stores 16-bit floats only");
         return expect_value(value(op, 1), fragment(dtype, 4));
@@ -527,7 +524,6 @@ class GpuRules {
       case Instruction::tma_store:
         return check_box(operand<MapPlace>(op, 0), operand<Place>(op, 1));
       case Instruction::cp_async:
-      case Instruction::cp_async_bulk_load:
         return expect(
             code_[operand<Place>(op, 0).memory].dtype == code_[operand<Place>(op, 1).memory].dtype,
             "G1", "the source and the target of the copy have different dtypes");
@@ -539,11 +535,6 @@ class GpuRules {
         return expect(bytes == 4 || bytes == 8 || bytes == 16, "G1",
                       fmt::format("st.async stores 4, 8 or 16 bytes, not {}", bytes));
       }
-      case Instruction::ex2_approx:
-      case Instruction::rcp_approx:
-      case Instruction::tanh_approx:
-        return expect(type_of(value(op, 0)).dtype == DType::F32, "G1",
-                      "approximations take f32 only");
       default:
         break;
     }
@@ -672,7 +663,7 @@ class GpuRules {
       return;
     }
     if (special && special->instruction == Instruction::wgmma_wait) return;
-    if (s.as<ForOp>() || s.as<WhileOp>()) return;  // a value in flight may be carried
+    if (s.as<ForOp>()) return;  // a value in flight may be carried
     for_each_value(s, [&](ValueId v) { settled(v); });
   }
   void settled(ValueId v) {
@@ -720,7 +711,7 @@ class GpuRules {
       for_each_value(s, [&](ValueId v) { use(v, now); });
       const int64_t begin = now;
       for (const Region* inner : regions_of(s)) number(*inner, now, lives);
-      if (s.as<ForOp>() || s.as<WhileOp>())
+      if (s.as<ForOp>())
         for (auto& [v, life] : lives)
           if (life.first <= begin && life.second > begin) life.second = now;
       for (const ValueId result : s.results) use(result, now);

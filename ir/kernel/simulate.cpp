@@ -171,7 +171,6 @@ void Simulator::Engine::emit(const Statement& s, std::vector<Step>& steps) {
   }
   if (const auto* branch = s.as<IfOp>()) return emit_if(*branch, s, steps);
   if (const auto* loop = s.as<ForOp>()) return emit_for(*loop, s, steps);
-  if (const auto* loop = s.as<WhileOp>()) return emit_while(*loop, s, steps);
   if (const auto* role = s.as<RoleOp>()) return emit_role(*role, s, steps);
   if (const auto* special = s.as<InstructionOp>()) {
     steps.push_back({&s, instruction(*special, s)});
@@ -350,38 +349,6 @@ void Simulator::Engine::emit_for(const ForOp& op, const Statement& s, std::vecto
   };
 }
 
-void Simulator::Engine::emit_while(const WhileOp& op, const Statement& s,
-                                   std::vector<Step>& steps) {
-  const auto [inside, first] = carried(op);
-  steps.push_back({&s, [start = assign(first, inside)](Warp& w) mutable {
-                     start(w);
-                     w.frames.emplace_back().outside = w.mask;
-                     return Status::Next;
-                   }});
-  const size_t head = steps.size();
-  emit(*op.body, steps);
-  const std::vector<ValueOperand> next(op.body->yields.begin() + 1, op.body->yields.end());
-  steps.push_back({&s, [more = source(op.body->yields[0], {DType::Bool, 1, {}}),
-                        next = assign(next, inside), head](Warp& w) mutable {
-                     uint32_t again = 0;
-                     const uint64_t* const bits = more.get(w);
-                     for_each_lane(w.mask, [&](size_t t) {
-                       if (bits[t] != 0) again |= uint32_t{1} << t;
-                     });
-                     next(w);
-                     w.mask = again;
-                     if (again == 0) return Status::Next;
-                     w.at = head;
-                     return Status::Jumped;
-                   }});
-  steps.push_back({&s, [finish = assign(operands_of(inside), s.results)](Warp& w) mutable {
-                     w.mask = w.frames.back().outside;
-                     w.frames.pop_back();
-                     finish(w);
-                     return Status::Next;
-                   }});
-}
-
 void Simulator::Engine::emit_role(const RoleOp& op, const Statement& s, std::vector<Step>& steps) {
   const size_t head = steps.size();
   steps.push_back({&s, nullptr});
@@ -540,21 +507,9 @@ auto Simulator::Engine::pure(const Statement& s) -> Run {
   if (const auto* op = s.as<LaneOp>()) {
     const auto lanes = static_cast<size_t>(type_of(op->operand.value).lanes),
                lane = static_cast<size_t>(op->lane);
-    if (!op->insert) {
-      std::vector<uint32_t> map(elements(type));
-      for (size_t i = 0; i < map.size(); ++i) map[i] = static_cast<uint32_t>(i * lanes + lane);
-      return moved(op->operand, s, std::move(map));
-    }
-    return [to, from = op->operand.value, lanes, lane,
-            element = source(op->element, {type.dtype, 1, type.extents})](Warp& w) mutable {
-      WarpValue& out = w.values[to.index];
-      out = w.values[from.index];
-      const uint64_t* const bits = element.get(w);
-      for (size_t i = 0; (i * lanes + lane) * kWarpLanes < out.size(); ++i)
-        std::copy_n(bits + i * kWarpLanes, kWarpLanes,
-                    out.data() + (i * lanes + lane) * kWarpLanes);
-      return Status::Next;
-    };
+    std::vector<uint32_t> map(elements(type));
+    for (size_t i = 0; i < map.size(); ++i) map[i] = static_cast<uint32_t>(i * lanes + lane);
+    return moved(op->operand, s, std::move(map));
   }
   if (const auto* op = s.as<ShuffleOp>()) {
     const auto lanes = static_cast<size_t>(type_of(op->a.value).lanes);
@@ -821,7 +776,6 @@ bool Simulator::Engine::run_warp(Warp& warp, const std::vector<Step>& steps) {
     step_->was_run |= warp.mask != 0;
     thread_statements += static_cast<uint64_t>(std::popcount(warp.mask));
     if (status != Status::Jumped) ++warp.at;
-    if (status == Status::Yielded) return false;
     if (++warp.statements > kMostStatements) {
       report(codes::kEndless,
              fmt::format("the warp ran more than {} statements, so its loop probably never ends",

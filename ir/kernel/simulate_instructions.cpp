@@ -344,7 +344,7 @@ struct InstructionTable {
   }
   static Status bar_warp(Engine&, Operands&, Warp&) { return Status::Next; }
 
-  static Status arrive_at_cluster(Engine& e, Warp& w, bool tell) {
+  static Status cluster_arrive(Engine& e, Operands&, Warp& w) {
     ClusterBarrier& barrier = e.cluster_;
     size_t all = 0;
     for (const Block& block : e.blocks_) all += block.warps.size();
@@ -352,8 +352,7 @@ struct InstructionTable {
       e.report(codes::kBarrierMisuse,
                "the warp arrives a second time without a cluster.wait between", &w);
     w.at_cluster = true;
-    const Knowledge told = w.clock.release(w.mask);
-    if (tell) barrier.arriving.join(told);
+    barrier.arriving.join(w.clock.release(w.mask));
     w.cluster_meeting = barrier.generation;
     if (++barrier.arrived < all) return Status::Next;
     barrier.arrived = 0;
@@ -361,12 +360,6 @@ struct InstructionTable {
     barrier.told = std::move(barrier.arriving);
     barrier.arriving.clear();
     return Status::Next;
-  }
-  static Status cluster_arrive(Engine& e, Operands&, Warp& w) {
-    return arrive_at_cluster(e, w, true);
-  }
-  static Status cluster_arrive_relaxed(Engine& e, Operands&, Warp& w) {
-    return arrive_at_cluster(e, w, false);
   }
   static Status cluster_wait(Engine& e, Operands&, Warp& w) {
     if (!w.at_cluster) {
@@ -405,11 +398,6 @@ struct InstructionTable {
   }
   static Status shfl_down(Engine&, Operands& o, Warp& w) {
     return shuffle(o, w, [](int64_t t, int64_t by) { return t + by; });
-  }
-  static Status elect(Engine&, Operands& o, Warp& w) {
-    WarpValue& out = w.values[o.results[0].index];
-    for (size_t t = 0; t < kWarpLanes; ++t) out[t] = t == first_lane(w);
-    return Status::Next;
   }
 
   // --- Asynchronous copies
@@ -520,26 +508,6 @@ struct InstructionTable {
   static Actor copy_actor(Engine& e, const Mbarrier& barrier, const Warp* const* self,
                           size_t lane) {
     return {{e.run_, barrier.phase + 1, 0, barrier.agent, 0, false}, self, 1, lane, true};
-  }
-
-  static Status cp_async_bulk_load(Engine& e, Operands& o, Warp& w) {
-    for_each_lane(w.mask, [&](size_t lane) {
-      const int64_t bytes = o.integer(2, w, lane);
-      Mbarrier* const barrier = e.mbarrier_at(o, 3, w, lane, true);
-      const int64_t byte = shared_byte(e, o, 0, w, lane, bytes);
-      if (!barrier || byte < 0) return;
-      if (bytes < kChunk || bytes % kChunk != 0)
-        e.report(codes::kMisaligned,
-                 fmt::format("the copy has {} bytes, which is not a multiple of 16", bytes), &w,
-                 static_cast<int>(lane));
-      check_aligned(e, byte, kChunk, "target", w, lane);
-      const Warp* const self = &w;
-      e.touch_shared(*w.block, byte, bytes, copy_actor(e, *barrier, &self, lane), true, w,
-                     static_cast<int>(lane));
-      read_device(e, o, 1, w, lane, bytes, kChunk, w.block->shared.data() + byte);
-      e.complete_bytes(*barrier, bytes, w, static_cast<int>(lane));
-    });
-    return Status::Next;
   }
 
   static std::vector<int64_t> corner(Operands& o, size_t operand, Warp& w, size_t lane) {
@@ -747,12 +715,6 @@ struct InstructionTable {
     }
     return left;
   }
-  static Status mbarrier_try_wait(Engine& e, Operands& o, Warp& w) {
-    const uint32_t left = try_lanes(e, o, w, w.mask);
-    WarpValue& out = w.values[o.results[0].index];
-    for (size_t t = 0; t < kWarpLanes; ++t) out[t] = (left >> t & 1) == 0;
-    return left != 0 ? Status::Yielded : Status::Next;
-  }
   static Status mbarrier_wait(Engine& e, Operands& o, Warp& w) {
     w.left = try_lanes(e, o, w, w.stage == 0 ? w.mask : w.left);
     w.stage = 1;
@@ -791,13 +753,12 @@ struct InstructionTable {
     });
     return Status::Next;
   }
-  static Status store_matrices(Engine& e, Operands& o, Warp& w, bool transposed) {
+  static Status stmatrix_x4(Engine& e, Operands& o, Warp& w) {
     const WarpValue& in = w.values[o.all[1].value.index];
     for_each_row(e, o, w, true, [&](std::byte* chunk, size_t matrix, size_t row) {
       for (size_t column = 0; column < 8; ++column) {
-        const size_t r = transposed ? column : row, c = transposed ? row : column;
-        const auto bits =
-            static_cast<uint16_t>(in[(matrix * 2 + c % 2) * kWarpLanes + r * 4 + c / 2]);
+        const auto bits = static_cast<uint16_t>(
+            in[(matrix * 2 + column % 2) * kWarpLanes + row * 4 + column / 2]);
         std::memcpy(chunk + 2 * column, &bits, 2);
       }
     });
@@ -808,12 +769,6 @@ struct InstructionTable {
   }
   static Status ldmatrix_x4_trans(Engine& e, Operands& o, Warp& w) {
     return load_matrices(e, o, w, true);
-  }
-  static Status stmatrix_x4(Engine& e, Operands& o, Warp& w) {
-    return store_matrices(e, o, w, false);
-  }
-  static Status stmatrix_x4_trans(Engine& e, Operands& o, Warp& w) {
-    return store_matrices(e, o, w, true);
   }
 
   static void read_a(const WarpValue& bits, DType dtype, size_t top, Matrix& a) {
@@ -1012,23 +967,6 @@ struct InstructionTable {
 
   static Status griddep_wait(Engine&, Operands&, Warp&) { return Status::Next; }
   static Status griddep_launch(Engine&, Operands&, Warp&) { return Status::Next; }
-
-  template <class F>
-  static Status approximate(Operands& o, Warp& w, const F& f) {
-    const WarpValue& in = w.values[o.all[0].value.index];
-    WarpValue& out = w.values[o.results[0].index];
-    for (size_t i = 0; i < out.size(); ++i) out[i] = float_bits(f(float_of(in[i])));
-    return Status::Next;
-  }
-  static Status ex2_approx(Engine&, Operands& o, Warp& w) {
-    return approximate(o, w, [](float x) { return std::exp2(x); });
-  }
-  static Status rcp_approx(Engine&, Operands& o, Warp& w) {
-    return approximate(o, w, [](float x) { return 1 / x; });
-  }
-  static Status tanh_approx(Engine&, Operands& o, Warp& w) {
-    return approximate(o, w, [](float x) { return std::tanh(x); });
-  }
 };
 
 auto Simulator::Engine::instruction(const InstructionOp& op, const Statement& s) -> Run {

@@ -292,10 +292,8 @@ auto Simulator::Engine::atomic(const AtomicOp& op, const Statement& s) -> Run {
     int64_t align = 0;
   };
   const ValueType type = type_of(s.results[0]);
-  const MachineFunction combine =
-      machine_function(op.is_max ? ElementwiseOp::max : ElementwiseOp::add, type.dtype, type.dtype);
-  return [this, to = s.results[0], combine, orders = op.acquire_release,
-          value = source(op.value, type),
+  const MachineFunction combine = machine_function(ElementwiseOp::add, type.dtype, type.dtype);
+  return [this, to = s.results[0], combine, value = source(op.value, type),
           access = access(Element{op.memory, {op.at}, {}, {}, 0}, type)](Warp& w) mutable {
     const uint64_t* const operand = value.get(w);
     const std::vector<int64_t>& places = locate(*access, w);
@@ -304,14 +302,13 @@ auto Simulator::Engine::atomic(const AtomicOp& op, const Statement& s) -> Run {
     for (size_t lane = 0; lane < kWarpLanes; ++lane) {
       if (places[lane] < 0) continue;
       const uint32_t bit = uint32_t{1} << lane;
-      if (orders) {  // acquires everything that earlier atomics released, and then releases
-        auto& met = atomics_[{access->memory, places[lane]}];
-        for (const auto& [run, told] : met) {
-          if (run == run_)
-            w.clock.acquire(*told, bit, w.threads);
-          else
-            w.clock.acquire(run, told, bit, w.threads);
-        }
+      // It acquires everything that earlier atomics released, and then releases.
+      auto& met = atomics_[{access->memory, places[lane]}];
+      for (const auto& [run, told] : met) {
+        if (run == run_)
+          w.clock.acquire(*told, bit, w.threads);
+        else
+          w.clock.acquire(run, told, bit, w.threads);
       }
       Actor actor = thread_actor(w, &self, lane);
       actor.stamp.atomic = true;
@@ -321,12 +318,10 @@ auto Simulator::Engine::atomic(const AtomicOp& op, const Statement& s) -> Run {
                      after = combine(before, operand[lane], 0);
       std::memcpy(at, &after, size_of(memory.dtype));
       w.values[to.index][lane] = before;
-      if (orders) {
-        auto& told = atomics_[{access->memory, places[lane]}][run_];
-        auto all = std::make_shared<Knowledge>(w.clock.release(bit));
-        if (told) all->join(*told);
-        told = std::move(all);
-      }
+      auto& told = met[run_];
+      auto all = std::make_shared<Knowledge>(w.clock.release(bit));
+      if (told) all->join(*told);
+      told = std::move(all);
     }
     return Status::Next;
   };

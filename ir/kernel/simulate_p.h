@@ -31,7 +31,6 @@ enum class Status : uint8_t {
   Next,     ///< continue after this step
   Jumped,   ///< the step has set Warp::at
   Blocked,  ///< try this step again later
-  Yielded,  ///< continue after this step, when the other warps have had their turn
 };
 
 struct Warp;
@@ -281,7 +280,6 @@ class Simulator::Engine {
   void emit(const Statement& s, std::vector<Step>& steps);
   void emit_if(const IfOp& op, const Statement& s, std::vector<Step>& steps);
   void emit_for(const ForOp& op, const Statement& s, std::vector<Step>& steps);
-  void emit_while(const WhileOp& op, const Statement& s, std::vector<Step>& steps);
   void emit_role(const RoleOp& op, const Statement& s, std::vector<Step>& steps);
   std::function<void(Warp&)> assign(const std::vector<ValueOperand>& from,
                                     const std::vector<ValueId>& to);

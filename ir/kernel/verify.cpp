@@ -40,7 +40,6 @@ class KernelChecker : public CodeChecker {
                                    .bounds = "K7",
                                    .axes = "K10",
                                    .loops = "K11",
-                                   .barrier = "K15",
                                    .level = "K14"};
 
   void check_type(const ValueType& type) override {
@@ -88,8 +87,6 @@ class KernelChecker : public CodeChecker {
                "K4", "an operand of pack does not have the type of an element");
     } else if (const auto* atomic = s.as<AtomicOp>()) {
       check_atomic(*atomic);
-    } else if (const auto* loop = s.as<WhileOp>()) {
-      check_while(*loop);
     } else if (const auto* role = s.as<RoleOp>()) {
       static const std::string kSymbol = "rtid";
       const Expr range[2] = {0, 32 * (role->end - role->begin) - 1};
@@ -105,12 +102,8 @@ class KernelChecker : public CodeChecker {
     ValueType type = type_of(op.operand);
     expect(op.lane >= 0 && op.lane < type.lanes, "K10",
            fmt::format("{} has no lane {}", type.to_string(), op.lane));
-    if (!op.insert) type.lanes = 1;
-    expect_type(type);
-    if (!op.insert || op.element.is_literal()) return;
     type.lanes = 1;
-    expect(type_of(op.element) == type, "K4",
-           fmt::format("the element must have the type {}", type.to_string()));
+    expect_type(type);
   }
 
   void check_shuffle(const ShuffleOp& op) {
@@ -152,19 +145,6 @@ class KernelChecker : public CodeChecker {
     const ValueType type{memory.dtype, 1, {}};
     expect(result_type() == type && (op.value.is_literal() || type_of(op.value) == type), "K13",
            fmt::format("the operand and the result must have the type {}", type.to_string()));
-  }
-
-  void check_while(const WhileOp& op) {
-    std::vector<ValueId> inside;
-    for (const auto& [value, first] : op.carried) inside.push_back(value);
-    check_region(*op.body, inside, nullptr, nullptr);
-    expect(!op.body->yields.empty(), "K11",
-           "the body of `while` must first yield a bool that says whether to continue");
-    if (op.body->yields.empty()) return;
-    const ValueOperand& more = op.body->yields[0];
-    expect(more.is_literal() || type_of(more) == ValueType{DType::Bool, 1, {}}, "K11",
-           "the first value that the body of `while` yields must be a bool scalar");
-    check_carried(op.carried, {op.body->yields.begin() + 1, op.body->yields.end()});
   }
 
   void check_access(MemoryId id, const std::vector<Expr>& at, const Guard& guard,

@@ -33,7 +33,6 @@ class TileChecker : public CodeChecker {
                                    .bounds = "T11",
                                    .axes = "T12",
                                    .loops = "T13",
-                                   .barrier = "T15",
                                    .level = "T21"};
 
   void check_type(const ValueType& type) override {

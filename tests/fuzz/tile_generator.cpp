@@ -1154,22 +1154,14 @@ class PipelinedWriter : public Writer {
          true);
   }
 
-  // Through another layout and back, or along an axis.
+  // Along an axis, or a slice of it.
   void move() {
     const auto found =
         any_of([&](const Tile& t) { return t.extents == tile_ && t.dtype != "bool"; });
     if (!found) return;
     const Tile x = arithmetic(*found);
-    switch (random_.below(3)) {
-      case 0: {
-        const Layout other = LayoutMaker(random_, warps_).of(tile_);
-        const Tile there = make("relayout " + x.name, x.dtype, tile_, other, true);
-        const Tile more =
-            x.dtype == "f32" ? row(fmt::format("abs {}", there.name), "f32", there) : there;
-        make("relayout " + more.name, x.dtype, tile_, layout_, true);
-        break;
-      }
-      case 1:
+    switch (random_.below(2)) {
+      case 0:
         make(
             fmt::format("scan {} {} axes({}){}{}", monoid(x.dtype), x.name, random_.below(2),
                         random_.one_in(3) ? " reverse" : "", random_.one_in(3) ? " exclusive" : ""),

@@ -128,9 +128,7 @@ std::string later_wait(const Site& site) {
 }
 std::string other_phase(const Site& site) {
   auto* op = site.statement().as<InstructionOp>();
-  if (!op ||
-      !is_one_of(op->instruction, {Instruction::mbarrier_wait, Instruction::mbarrier_try_wait}))
-    return "";
+  if (!op || op->instruction != Instruction::mbarrier_wait) return "";
   Expr& parity = std::get<Expr>(op->operands[1]);
   parity = mod(parity + 1, 2);
   return "phase swapped";

@@ -32,8 +32,6 @@ void RegionUses::collect(const Region& region, Uses& uses, std::unordered_set<ui
     if (s.as<AtomicOp>()) uses.stores_all = true;
     if (const auto* counted = s.as<ForOp>())
       for (const auto& [id, first] : counted->carried) defined.insert(id.index);
-    if (const auto* repeated = s.as<WhileOp>())
-      for (const auto& [id, first] : repeated->carried) defined.insert(id.index);
     for (const Region* nested : regions_of(s)) {
       const Uses& inner = of(*nested);
       uses.values.insert(uses.values.end(), inner.values.begin(), inner.values.end());

@@ -232,8 +232,6 @@ void Translator::emit(const Statement& s) {
     emit_for(*loop, s);
   } else if (const auto* branch = s.as<IfOp>()) {
     emit_if(*branch, s);
-  } else if (const auto* repeated = s.as<WhileOp>()) {
-    emit_while(*repeated, s);
   } else if (const auto* buffer = s.as<BufferOp>()) {
     place(buffer->memory);
   } else if (const auto* atomic = s.as<AtomicOp>()) {
@@ -447,28 +445,6 @@ void Translator::emit_if(const IfOp& op, const Statement& s) {
   add_incoming(phis, no, no_end);
   const Carried out = as_values(phis);
   for (size_t i = 0; i < s.results.size(); ++i) bind(s.results[i], out[i]);
-}
-
-void Translator::emit_while(const WhileOp& loop, const Statement& s) {
-  prepare(*loop.body);
-  const Carried first = initial_values(loop.carried);
-  BasicBlock *before = b_.GetInsertBlock(), *body = block("while"), *after = block("after");
-  b_.CreateBr(body);
-  b_.SetInsertPoint(body);
-  const auto phis = make_phis(first, before);
-  const Carried inside = as_values(phis);
-  for (size_t i = 0; i < inside.size(); ++i) bind(loop.carried[i].first, inside[i]);
-  enter_region();
-  for (const Statement& statement : loop.body->statements) emit(statement);
-  Value* more = element(loop.body->yields[0], 0, 1);
-  Carried next;
-  for (size_t i = 0; i < inside.size(); ++i)
-    next.push_back(elements_of(loop.body->yields[i + 1], type_of(loop.carried[i].first)));
-  leave_region();
-  add_incoming(phis, next, b_.GetInsertBlock());
-  b_.CreateCondBr(more, body, after);
-  b_.SetInsertPoint(after);
-  for (size_t i = 0; i < s.results.size(); ++i) bind(s.results[i], next[i]);
 }
 
 std::unique_ptr<llvm::Module> translate(const Kernel& kernel, const Machine& machine,

@@ -815,16 +815,11 @@ void Translator::store_lanes(Access& access, Value* value, int64_t i, Value* con
 void Translator::emit_atomic(const AtomicOp& op, const Statement& s) {
   force_loads([&](MemoryId memory) { return !is_constant(memory); });
   Value* at = address_of(op.memory, index(op.at));
-  const DType dtype = kernel_[op.memory].dtype;
-  const auto action = !op.is_max                 ? llvm::AtomicRMWInst::Add
-                      : is_signed_integer(dtype) ? llvm::AtomicRMWInst::Max
-                                                 : llvm::AtomicRMWInst::UMax;
-  const auto order =
-      op.acquire_release ? llvm::AtomicOrdering::AcquireRelease : llvm::AtomicOrdering::Monotonic;
   const auto scope = machine_.simt ? context_.getOrInsertSyncScopeID("device")
                                    : llvm::SyncScope::ID{llvm::SyncScope::System};
-  Value* old = b_.CreateAtomicRMW(action, at, element(op.value, 0, 1), llvm::Align(size_of(dtype)),
-                                  order, scope);
+  Value* old = b_.CreateAtomicRMW(llvm::AtomicRMWInst::Add, at, element(op.value, 0, 1),
+                                  llvm::Align(size_of(kernel_[op.memory].dtype)),
+                                  llvm::AtomicOrdering::AcquireRelease, scope);
   slots_[s.results[0].index] = {nullptr, {old}, 0, nullptr};
 }
 

@@ -125,11 +125,8 @@ Value* Translator::emit_element(const Statement& s, const ValueType& type, int64
   }
   if (const auto* op = s.as<FoldOp>()) return emit_fold(*op, type, i);
   if (const auto* op = s.as<LaneOp>()) {
-    const int32_t lanes = op->insert ? type.lanes : lanes_of(op->operand);
-    Value* whole = element(op->operand, i, lanes);
-    if (!op->insert) return lane_of(whole, lanes, static_cast<int32_t>(op->lane));
-    Value* one = broadcast_element(op->element, i, type.extents, 1);
-    return with_lane(whole, lanes, static_cast<int32_t>(op->lane), one);
+    const int32_t lanes = lanes_of(op->operand);
+    return lane_of(element(op->operand, i, lanes), lanes, static_cast<int32_t>(op->lane));
   }
   if (const auto* op = s.as<ShuffleOp>()) return emit_shuffle(*op, i);
   if (const auto* op = s.as<GetElementOp>())

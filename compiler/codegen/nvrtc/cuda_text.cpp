@@ -462,7 +462,6 @@ class Printer {
     if (const auto* op = s.as<LoadOp>()) return load(*op, s.results[0]);
     if (const auto* op = s.as<ForOp>()) return for_loop(*op, s);
     if (const auto* op = s.as<IfOp>()) return if_else(*op, s);
-    if (const auto* op = s.as<WhileOp>()) return while_loop(*op, s);
     if (const auto* op = s.as<BufferOp>()) return buffer(op->memory);
     if (const auto* op = s.as<AtomicOp>()) return atomic(*op, s.results[0]);
     if (const auto* op = s.as<RoleOp>()) return role(*op);
@@ -557,16 +556,9 @@ class Printer {
   }
 
   void lane(const LaneOp& op, ValueId id) {
-    const ValueType& type = type_of(id);
-    if (!op.insert) {
-      const int64_t lanes = type_of(op.operand).lanes;
-      return reorder(id, [&](int64_t i, int64_t) {
-        return element(op.operand, static_cast<size_t>(i * lanes + op.lane));
-      });
-    }
-    reorder(id, [&](int64_t i, int64_t l) {
-      if (l == op.lane) return broadcast(op.element, unflatten(i, type.extents), 0);
-      return element(op.operand, static_cast<size_t>(i * type.lanes + l));
+    const int64_t lanes = type_of(op.operand).lanes;
+    reorder(id, [&](int64_t i, int64_t) {
+      return element(op.operand, static_cast<size_t>(i * lanes + op.lane));
     });
   }
 
@@ -902,14 +894,13 @@ class Printer {
   void atomic(const AtomicOp& op, ValueId id) {
     const DType dtype = kernel_[op.memory].dtype;
     // CUDA has no atomic addition of signed 64-bit integers. The unsigned one gives the same bits.
-    const std::string_view type = dtype == DType::I64 && !op.is_max ? "u64" : cuda_type(dtype);
-    const std::string_view fence = op.acquire_release ? "__threadfence();" : "";
-    if (op.acquire_release) line("{}", fence);
+    const std::string_view type = dtype == DType::I64 ? "u64" : cuda_type(dtype);
+    line("__threadfence();");
     define(id, [&](const std::vector<int64_t>&, int64_t) {
-      return fmt::format("atomic{0}(({1}*)(m{2} + {3}), ({1}){4})", op.is_max ? "Max" : "Add", type,
-                         op.memory.index, index(op.at), element(op.value, 0));
+      return fmt::format("atomicAdd(({0}*)(m{1} + {2}), ({0}){3})", type, op.memory.index,
+                         index(op.at), element(op.value, 0));
     });
-    if (op.acquire_release) line("{}", fence);
+    line("__threadfence();");
   }
 
   // ---------------------------------------------------------------- instructions
@@ -1139,18 +1130,6 @@ class Printer {
     statements(*op.body);
     next_carried(op.carried, op.body->yields.data());
     close();
-    end_carried(op.carried, s);
-  }
-
-  void while_loop(const WhileOp& op, const Statement& s) {
-    begin_carried(op.carried);
-    const std::string more = fmt::format("more{}", instructions_++);
-    line("bool {};", more);
-    open("do {{");
-    statements(*op.body);
-    line("{} = {};", more, element(op.body->yields[0], 0));
-    next_carried(op.carried, op.body->yields.data() + 1);
-    close(fmt::format("}} while ({});", more));
     end_carried(op.carried, s);
   }
 
