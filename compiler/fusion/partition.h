@@ -3,7 +3,7 @@
 // Search: every value that must exist in memory (results of reductions, outputs, values too costly
 // to compute in each of their users) begins as a kernel of its own, and the cheap nodes between are
 // computed inside their users. Then kernels merge, in the order of the time that a merge saves, as
-// long as merges are legal and save time. The search knows no op.
+// long as merges are legal and save time.
 #pragma once
 
 #include <string>

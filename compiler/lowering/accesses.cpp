@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/lowering/lowering.h"
+#include "ir/code/walk.h"
 
 namespace braze {
 
@@ -18,11 +19,8 @@ bool may_meet(const Slot& a, const Slot& b) {
 }
 
 std::set<std::string> symbols_of_turns(const ForOp& loop) {
-  std::set<std::string> out = {loop.symbol};
-  for_each_statement(*loop.body, [&](const Statement& s) {
-    if (const auto* let = s.as<LetOp>()) out.insert(let->symbol);
-    if (const auto* inner = s.as<ForOp>()) out.insert(inner->symbol);
-  });
+  std::set<std::string> out = symbols_of(*loop.body);
+  out.insert(loop.symbol);
   return out;
 }
 

@@ -96,15 +96,7 @@ void GpuLowering::claim_shared(int64_t bytes) {
 
 // Each exchange has its own place; only the turns of a loop share one.
 GpuLowering::Exchange GpuLowering::exchange(DType dtype, int64_t count) {
-  Memory memory{.name = "exchange",
-                .space = MemorySpace::Local,
-                .mode = Mode::InOut,
-                .dtype = dtype,
-                .shape = {Expr(count)}};
-  place_buffer(memory, count * static_cast<int64_t>(size_of(dtype)));
-  const MemoryId id = builder_.add_memory(std::move(memory));
-  builder_.append(BufferOp{id}, {});
-  return {id};
+  return {new_buffer("exchange", dtype, count)};
 }
 
 // Whether values can pass between the threads of a block through this memory.

@@ -3,6 +3,7 @@
 
 #include "compiler/lowering/gpu.h"
 #include "ir/code/index_program.h"
+#include "ir/code/walk.h"
 #include "ir/support/text.h"
 
 namespace braze {

@@ -9,6 +9,7 @@
 #include "ir/code/index_program.h"
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
+#include "ir/type/tensor_type.h"
 
 namespace braze {
 
@@ -20,14 +21,6 @@ constexpr Code kNotLowered{"not-lowered", ErrorKind::Unsupported,
 constexpr Code kTileSize{"tile-size", ErrorKind::Unsupported,
                          "A thread would hold more elements of a tile than a value can have."};
 constexpr int64_t kMostElements = 256;  // elements of a value of the Kernel IR: K3
-
-std::vector<Expr> row_major(const std::vector<Expr>& shape) {
-  std::vector<Expr> strides(shape.size());
-  Expr stride = 1;
-  for (size_t axis = shape.size(); axis-- > 0; stride = stride * shape[axis])
-    strides[axis] = stride;
-  return strides;
-}
 
 ValueType flags_of(ValueType type) {
   type.dtype = DType::Bool;
@@ -47,16 +40,21 @@ std::vector<int64_t> dense_strides(const ValueType& tile) {
   return strides;
 }
 
-void for_each_statement(const Region& region, const std::function<void(const Statement&)>& visit) {
-  for (const Statement& s : region.statements) {
-    visit(s);
-    for (const Region* inner : regions_of(s)) for_each_statement(*inner, visit);
-  }
-}
-
 Lowering::Lowering(const TileProgram& program, const Target& target)
     : tile_(program), target_(target), builder_(kernel_) {
   kernel_.target = target.name;
+}
+
+MemoryId Lowering::new_buffer(std::string name, DType dtype, int64_t count) {
+  Memory memory{.name = std::move(name),
+                .space = MemorySpace::Local,
+                .mode = Mode::InOut,
+                .dtype = dtype,
+                .shape = {Expr(count)}};
+  place_buffer(memory, count * static_cast<int64_t>(size_of(dtype)));
+  const MemoryId id = builder_.add_memory(std::move(memory));
+  builder_.append(BufferOp{id}, {});
+  return id;
 }
 
 Kernel Lowering::run() {
@@ -83,7 +81,8 @@ void Lowering::lower_signature() {
   }
   memories_.resize(tile_.memories.size());
   for (const Memory& memory : tile_.memories)
-    strides_.push_back(memory.strides.empty() ? row_major(memory.shape) : memory.strides);
+    strides_.push_back(memory.strides.empty() ? row_major_strides(Shape(memory.shape))
+                                              : memory.strides);
   values_.resize(tile_.values.size());
   for (const auto& parameter : tile_.parameters) {
     if (const auto* memory = std::get_if<MemoryId>(&parameter)) {
@@ -514,14 +513,7 @@ ValueOperand Lowering::move_through_memory(const MovementOp& op, const ValueOper
       stored[axis] = stored[axis] / inner * (inner + padding);
     count = count / inner * (inner + padding);
   }
-  Memory memory{.name = "moved",
-                .space = MemorySpace::Local,
-                .mode = Mode::InOut,
-                .dtype = from.dtype,
-                .shape = {Expr(count)}};
-  place_buffer(memory, count * static_cast<int64_t>(size_of(from.dtype)));
-  const MemoryId id = builder_.add_memory(std::move(memory));
-  builder_.append(BufferOp{id}, {});
+  const MemoryId id = new_buffer("moved", from.dtype, count);
   const auto flat = [](const Form& form, const std::vector<int64_t>& strides, int64_t start) {
     Expr sum = start;
     for (size_t axis = 0; axis < strides.size(); ++axis)
@@ -687,7 +679,7 @@ void Lowering::not_lowered(std::string_view what, const Statement& s) const {
 namespace {
 
 void check_sizes(const Kernel& kernel, const Region& region) {
-  for (const Statement& s : region.statements) {
+  for_each_statement(region, [&](const Statement& s) {
     for (const ValueId result : s.results)
       if (const Value& value = kernel[result]; value.type.count() > kMostElements)
         fail(kTileSize,
@@ -695,8 +687,7 @@ void check_sizes(const Kernel& kernel, const Region& region) {
                          "{} elements",
                          kernel.name, value.name, value.type.to_string(), kMostElements),
              {s.location, {}, "use smaller tiles, or more threads for them"});
-    for (const Region* inner : regions_of(s)) check_sizes(kernel, *inner);
-  }
+  });
 }
 
 }  // namespace

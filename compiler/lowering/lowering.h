@@ -65,6 +65,8 @@ class Lowering {
 
   /// Chooses the space and the offset of a buffer of the tile program: L16, D2.
   virtual void place_buffer(Memory& lowered, int64_t bytes) = 0;
+  /// A new buffer of the kernel, which no memory of the tile program is.
+  MemoryId new_buffer(std::string name, DType dtype, int64_t count);
   /// The memory object in which a memory of the tile program lies, the address of an element in it,
   /// and the alignment of that address in bytes, or 0 if it is only that of an element.
   virtual MemoryId memory_of(MemoryId tile) const { return memories_[tile.index]; }
@@ -257,8 +259,6 @@ class Lowering {
 int64_t power_of_two_at_least(int64_t n);
 /// The strides of the elements of a tile in row-major order.
 std::vector<int64_t> dense_strides(const ValueType& tile);
-/// Visits all statements of a region and of the regions in it.
-void for_each_statement(const Region& region, const std::function<void(const Statement&)>& visit);
 
 Kernel lower_for_cpu(const TileProgram& program, const Target& target);
 Kernel lower_for_gpu(const TileProgram& program, const Target& target);

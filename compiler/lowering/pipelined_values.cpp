@@ -120,14 +120,13 @@ ValueOperand PipelinedLowering::as_flat(ValueId tile) {
 
 // Notes the axes that the first row that reads a value wants. Loads use these.
 void PipelinedLowering::note_frames(const Region& region) {
-  for (const Statement& s : region.statements) {
-    if (const auto* row = s.as<RowOp>()) {
-      const auto axes = axes_of(s.results[0]);
-      for (const ValueOperand& operand : row->operands)
-        if (!operand.is_literal()) frames_.emplace(operand.value, axes);
-    }
-    for (const Region* inner : regions_of(s)) note_frames(*inner);
-  }
+  for_each_statement(region, [&](const Statement& s) {
+    const auto* row = s.as<RowOp>();
+    if (!row) return;
+    const auto axes = axes_of(s.results[0]);
+    for (const ValueOperand& operand : row->operands)
+      if (!operand.is_literal()) frames_.emplace(operand.value, axes);
+  });
 }
 
 // --- Positions ----------------------------------------------------------------------------------
@@ -407,20 +406,15 @@ void PipelinedLowering::slice(const MovementOp& op, const Statement& s) {
 bool PipelinedLowering::carries_flat(const ForOp& op, size_t i) const {
   const ValueId inside = op.carried[i].first;
   bool flat = false;
-  const std::function<void(const Region&)> look = [&](const Region& region) {
-    for (const Statement& s : region.statements) {
-      if (const auto* dot = s.as<StartDotOp>()) flat |= dot->c == ValueOperand(inside);
-      if (const auto* dot = s.as<TileDotOp>()) flat |= dot->c == ValueOperand(inside);
-      if (const auto* wait = s.as<WaitDotOp>())
-        flat |= std::find(wait->operands.begin(), wait->operands.end(), ValueOperand(inside)) !=
-                wait->operands.end();
-      if (const auto* loop = s.as<ForOp>())
-        for (size_t j = 0; j < loop->carried.size(); ++j)
-          if (loop->carried[j].second == ValueOperand(inside)) flat |= carries_flat(*loop, j);
-      for (const Region* inner : regions_of(s)) look(*inner);
-    }
-  };
-  look(*op.body);
+  for_each_statement(*op.body, [&](const Statement& s) {
+    if (const auto* dot = s.as<StartDotOp>()) flat |= dot->c == ValueOperand(inside);
+    if (const auto* dot = s.as<TileDotOp>()) flat |= dot->c == ValueOperand(inside);
+    if (const auto* wait = s.as<WaitDotOp>())
+      flat |= std::ranges::find(wait->operands, ValueOperand(inside)) != wait->operands.end();
+    if (const auto* loop = s.as<ForOp>())
+      for (size_t j = 0; j < loop->carried.size(); ++j)
+        if (loop->carried[j].second == ValueOperand(inside)) flat |= carries_flat(*loop, j);
+  });
   return flat;
 }
 
@@ -431,19 +425,13 @@ bool PipelinedLowering::only_zero(const ForOp& op, size_t i) const {
   if (first.is_literal() || !constants_.contains(first.value)) return false;
   if (!carries_flat(op, i) || proves_less(uniform(op.low), uniform(op.high)) != true) return false;
   int uses = 0, zeros = 0;
-  const std::function<void(const Region&)> look = [&](const Region& region) {
-    for (const Statement& s : region.statements) {
-      for_each_value(s, [&](ValueId value) { uses += value == inside; });
-      const auto* dot = s.as<StartDotOp>();
-      if (dot && dot->c == ValueOperand(inside) && dot->fresh) {
-        const Condition first_turn = {
-            {Expr::symbol(op.symbol, {}), IndexComparison::Kind::Eq, op.low}};
-        zeros += dot->fresh_when.empty() || dot->fresh_when == first_turn;
-      }
-      for (const Region* inner : regions_of(s)) look(*inner);
-    }
-  };
-  look(*op.body);
+  for_each_statement(*op.body, [&](const Statement& s) {
+    for_each_value(s, [&, &inside = inside](ValueId value) { uses += value == inside; });
+    const auto* dot = s.as<StartDotOp>();
+    if (!dot || dot->c != ValueOperand(inside) || !dot->fresh) return;
+    const Condition first_turn = {{Expr::symbol(op.symbol, {}), IndexComparison::Kind::Eq, op.low}};
+    zeros += dot->fresh_when.empty() || dot->fresh_when == first_turn;
+  });
   return uses == 1 && zeros == 1;
 }
 
@@ -458,18 +446,6 @@ ValueOperand PipelinedLowering::first_carried(const ForOp& op, size_t i) {
 
 void PipelinedLowering::define_carried(const ForOp& op, size_t i, ValueId tile, ValueId value) {
   set(tile, value, axes_of(tile), carries_flat(op, i));
-PipelinedLowering::Exchange PipelinedLowering::exchange(DType dtype, int64_t count) {
-  return {shared("exchange", dtype, role_.op->copies * count, 128, exchanges_),
-          role_.copy * Expr(count)};
-}
-
-void PipelinedLowering::lower_scan(const TileScanOp& op, const Statement& s) {
-  if (!op.combiner.monoid() || op.totals) not_lowered("a scan of tuples, or with totals,", s);
-  Tuple parts;
-  for (const ValueOperand& part : op.operands) parts.push_back(as_array(part, axes_of(part.value)));
-  define_scan(s, scan_through_memory(op, std::move(parts), s));
-}
-
 }
 
 ValueOperand PipelinedLowering::yielded_by_turn(const ForOp& op, size_t i,
@@ -480,6 +456,18 @@ ValueOperand PipelinedLowering::yielded_by_turn(const ForOp& op, size_t i,
 
 ValueOperand PipelinedLowering::yielded_by_branch(ValueId result, const ValueOperand& yielded) {
   return as_array(yielded, axes_of(result));
+}
+
+PipelinedLowering::Exchange PipelinedLowering::exchange(DType dtype, int64_t count) {
+  return {shared("exchange", dtype, role_.op->copies * count, 128, exchanges_),
+          role_.copy * Expr(count)};
+}
+
+void PipelinedLowering::lower_scan(const TileScanOp& op, const Statement& s) {
+  if (!op.combiner.monoid() || op.totals) not_lowered("a scan of tuples, or with totals,", s);
+  Tuple parts;
+  for (const ValueOperand& part : op.operands) parts.push_back(as_array(part, axes_of(part.value)));
+  define_scan(s, scan_through_memory(op, std::move(parts), s));
 }
 
 }  // namespace braze

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ir/code/index_program.h"
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
 
@@ -34,12 +35,6 @@ struct Known {
   ValueId value;
   std::vector<std::pair<Place, Element>> elements = {};  // made when they are first asked for
 };
-
-std::vector<int64_t> unflatten(int64_t index, const std::vector<int64_t>& extents) {
-  std::vector<int64_t> out(extents.size());
-  for (size_t d = extents.size(); d-- > 0; index /= extents[d]) out[d] = index % extents[d];
-  return out;
-}
 
 // Comparisons as "left <= right", or "==", with everything on the left. Equal conditions of
 // neighbours are written with other constants on both sides.

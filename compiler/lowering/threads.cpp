@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "ir/code/index_program.h"
+#include "ir/code/walk.h"
 #include "ir/kernel/gpu_rules.h"
 #include "ir/support/text.h"
 

@@ -12,10 +12,6 @@ namespace braze {
 
 namespace {
 
-bool is_static(const Shape& shape) {
-  return std::ranges::all_of(shape, [](const Expr& e) { return e.as_constant().has_value(); });
-}
-
 // The value whose elements the node has, in the same order.
 NodeId without_reshapes(const Graph& graph, NodeId node) {
   while (graph[node].as<ReshapeOp>()) node = graph[node].operands[0];
@@ -40,7 +36,7 @@ std::optional<Graph> flatten_updates(const Graph& graph) {
     const NodeId input = graph.inputs()[*output.updates];
     const NodeId value = without_reshapes(graph, output.node);
     const TensorType& type = graph[value].type;
-    if (graph[value].as<InputOp>() || !is_static(graph[input].type.shape) ||
+    if (graph[value].as<InputOp>() || !graph[input].type.shape.is_static() ||
         !is_read_as(graph, input, type))
       continue;
     flat.emplace(input, type);

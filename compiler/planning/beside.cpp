@@ -36,7 +36,7 @@ class Beside {
         awaited_(program.launches.size() + 1) {
     for (uint32_t n = 0; n < users_.size(); ++n) {
       if (!is_collective(n)) continue;
-      users_[n] = first_user(n);
+      users_[n] = first_user(program_, n);
       awaited_[users_[n]].push_back(n);
       if (has_kernels(n)) beside_.push_back(n);
     }
@@ -100,18 +100,6 @@ class Beside {
     return false;
   }
 
-  uint32_t first_user(uint32_t n) const {
-    const std::vector<uint32_t>& own = program_.launches[n].buffers;
-    uint32_t user = n + 1;
-    const auto uses = [&](const Launch& launch) {
-      for (size_t b = 1; b < own.size(); b += 2)
-        if (std::ranges::find(launch.buffers, own[b]) != launch.buffers.end()) return true;
-      return false;
-    };
-    while (user < users_.size() && !uses(program_.launches[user])) ++user;
-    return user;
-  }
-
   // How many times as long a kernel takes if so many multiprocessors are held by others.
   double slowdown(const Launch& launch, int64_t held) const {
     double worst = 1;
@@ -141,6 +129,18 @@ class Beside {
 };
 
 }  // namespace
+
+uint32_t first_user(const Program& program, uint32_t collective) {
+  const std::vector<uint32_t>& own = program.launches[collective].buffers;
+  const auto uses = [&](const Launch& launch) {
+    for (size_t b = 1; b < own.size(); b += 2)
+      if (std::ranges::find(launch.buffers, own[b]) != launch.buffers.end()) return true;
+    return false;
+  };
+  uint32_t user = collective + 1;
+  while (user < program.launches.size() && !uses(program.launches[user])) ++user;
+  return user;
+}
 
 void choose_blocks_of_collectives(Program& program, std::span<const double> seconds) {
   if (program.target.kind != TargetKind::Gpu || program.mesh.empty()) return;

@@ -15,6 +15,10 @@
 
 namespace braze {
 
+/// The first launch after a collective that reads or writes what it makes; the number of launches
+/// if there is none.
+uint32_t first_user(const Program& program, uint32_t collective);
+
 /// Sets `Collective::blocks` of the launches of a program for GPUs. `seconds` holds the least
 /// time of each launch that is a kernel.
 void choose_blocks_of_collectives(Program& program, std::span<const double> seconds);

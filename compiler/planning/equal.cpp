@@ -41,20 +41,13 @@ std::string each_name(std::string_view text, const Visit& visit) {
   return out;
 }
 
-void note_symbols(const Region& region, std::set<std::string, std::less<>>& out) {
-  for (const Statement& statement : region.statements) {
-    if (const auto* loop = statement.as<ForOp>()) out.insert(loop->symbol);
-    if (const auto* let = statement.as<LetOp>()) out.insert(let->symbol);
-    for (const Region* inside : regions_of(statement)) note_symbols(*inside, out);
-  }
-}
 // The symbols of grids, loops and lets. Symbols of sizes are not among them and keep their names.
 std::set<std::string, std::less<>> own_symbols(const Kernel& kernel) {
   std::set<std::string, std::less<>> out;
   for (const Phase& phase : kernel.phases) {
     for (const GridAxis& axis : phase.grid) out.insert(axis.symbol);
     if (!phase.cluster.empty()) out.insert(phase.cluster);
-    note_symbols(phase.body, out);
+    out.merge(symbols_of(phase.body));
   }
   return out;
 }

@@ -34,10 +34,7 @@ constexpr int64_t kMostEarlyRegisters = 48;
 
 bool accesses_device(const TileProgram& program, const Statement& statement) {
   bool out = false;
-  for_each_memory(statement, [&](MemoryId id) {
-    const MemorySpace space = program[id].space;
-    out |= space == MemorySpace::Parameter || space == MemorySpace::Workspace;
-  });
+  for_each_memory(statement, [&](MemoryId id) { out |= is_device_memory(program[id]); });
   for (const Region* inner : regions_of(statement))
     out |= std::ranges::any_of(inner->statements,
                                [&](const Statement& s) { return accesses_device(program, s); });
@@ -151,7 +148,7 @@ class EarlyCopies {
     if (!std::all_of(wait + 1, statements.end(),
                      [](const Statement& s) { return s.as<RoleOp>() != nullptr; }))
       return;
-    note_symbols(phase.body);
+    symbols_.merge(symbols_of(phase.body));
     bool any = false;
     std::vector<Region> early;
     for (auto s = wait + 1; s != statements.end(); ++s) {
@@ -174,14 +171,6 @@ class EarlyCopies {
 
  private:
   using Places = std::unordered_map<std::string, Expr>;
-
-  void note_symbols(const Region& region) {
-    for (const Statement& s : region.statements) {
-      if (const auto* loop = s.as<ForOp>()) symbols_.insert(loop->symbol);
-      if (const auto* let = s.as<LetOp>()) symbols_.insert(let->symbol);
-      for (const Region* inner : regions_of(s)) note_symbols(*inner);
-    }
-  }
 
   bool is_early(const Statement& s) const {
     const auto* op = s.as<InstructionOp>();

@@ -536,17 +536,11 @@ class Planner {
   void hold_collectives(std::vector<size_t>& last) const {
     if (program_.target.kind != TargetKind::Gpu) return;
     const std::vector<Launch>& launches = program_.launches;
-    for (size_t n = 0; n < launches.size(); ++n) {
+    for (uint32_t n = 0; n < launches.size(); ++n) {
       if (launches[n].artifact != Launch::kCollective) continue;
       const std::vector<uint32_t>& own = launches[n].buffers;
-      const auto reads = [&](const Launch& launch) {
-        for (size_t b = 1; b < own.size(); b += 2)
-          if (std::ranges::find(launch.buffers, own[b]) != launch.buffers.end()) return true;
-        return false;
-      };
-      size_t until = n + 1;
-      while (until < launches.size() && !reads(launches[until])) ++until;
-      for (size_t b = 0; b < own.size(); b += 2) last[own[b]] = std::max(last[own[b]], until - 1);
+      const size_t until = first_user(program_, n) - 1;
+      for (size_t b = 0; b < own.size(); b += 2) last[own[b]] = std::max(last[own[b]], until);
     }
   }
 

@@ -129,7 +129,7 @@ void CodeChecker::check_memories() {
   };
   for (size_t i = 0; i < code_.memories.size(); ++i) {
     const Memory& memory = code_.memories[i];
-    if (memory.space != MemorySpace::Parameter && memory.space != MemorySpace::Workspace) continue;
+    if (!is_device_memory(memory)) continue;
     expect(names_.insert(memory.name).second, rules_.names,
            fmt::format("%{} is defined twice", memory.name));
     memories_.insert(MemoryId(i));

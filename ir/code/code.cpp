@@ -195,10 +195,6 @@ std::string CodeBuilder::fresh_name(std::string_view hint) {
   return candidate;
 }
 
-Expr CodeBuilder::fresh_symbol(std::string_view hint, Interval range, int64_t divisor) {
-  return Expr::symbol(fresh_name(hint), range, divisor);
-}
-
 MemoryId CodeBuilder::add_memory(Memory memory) {
   memory.name = fresh_name(memory.name);
   const MemoryId id(code_.memories.size());

@@ -124,6 +124,10 @@ struct Memory {
   int64_t swizzle = 0;    ///< bytes, of Local in pipelined Tile IR and Field: 0 (none), 32, 64, 128
 };
 
+inline bool is_device_memory(const Memory& memory) {
+  return memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
+}
+
 /// A tensor map, which the host encodes. It sees a parameter as a row-major tensor, with zeros
 /// outside.
 struct TensorMap {
@@ -278,10 +282,10 @@ struct GetElementOp {
 struct PackOp {
   std::vector<ValueOperand> operands;
 };
+/// Adds to an element, and orders all other accesses. Its result is what was there before.
 struct AtomicOp {
   MemoryId memory;
   Expr at;
-/// Adds to an element, and orders all other accesses. Its result is what was there before.
   ValueOperand value;
 };
 
@@ -541,7 +545,6 @@ class CodeBuilder {
 
   /// A name that begins with `hint` and that no value, memory or symbol of the kernel has yet.
   std::string fresh_name(std::string_view hint);
-  Expr fresh_symbol(std::string_view hint, Interval range, int64_t divisor = 1);
 
   MemoryId add_memory(Memory memory);
   ValueId add_scalar_parameter(std::string name, DType dtype);
@@ -599,11 +602,6 @@ class CodeBuilder {
   ValueId declare(std::string_view hint, ValueType type);
 
   KernelCode& code() { return code_; }
-  /// The statement appended last to the current region; null if there is none.
-  const Statement* last_statement() const {
-    const auto& statements = regions_.back()->statements;
-    return statements.empty() ? nullptr : &statements.back();
-  }
 
  private:
   KernelCode& code_;

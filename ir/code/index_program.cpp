@@ -15,6 +15,25 @@ int64_t combine(Expr::Kind kind, int64_t a, int64_t b) {
 
 }  // namespace
 
+int64_t flatten(const std::vector<int64_t>& at, const std::vector<int64_t>& extents) {
+  int64_t index = 0;
+  for (size_t i = 0; i < extents.size(); ++i) index = index * extents[i] + at[i];
+  return index;
+}
+
+std::vector<int64_t> unflatten(int64_t index, const std::vector<int64_t>& extents) {
+  std::vector<int64_t> at(extents.size());
+  for (size_t i = extents.size(); i-- > 0; index /= extents[i]) at[i] = index % extents[i];
+  return at;
+}
+
+int64_t broadcast_index(const std::vector<int64_t>& from, std::vector<int64_t> at) {
+  if (from.empty()) return 0;
+  for (size_t d = 0; d < at.size(); ++d)
+    if (from[d] == 1) at[d] = 0;
+  return flatten(at, from);
+}
+
 std::vector<int64_t> element_positions(const ValueType& type, size_t axis) {
   const int64_t count = type.count() * type.lanes;
   int64_t inner = axis < type.rank() ? type.lanes : 1;

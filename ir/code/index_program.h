@@ -21,6 +21,12 @@ struct IndexContext {
   std::function<std::pair<const std::vector<uint64_t>*, ValueType>(const std::string&)> value;
 };
 
+/// The row-major number of an element of a register array, and the element with a number.
+int64_t flatten(const std::vector<int64_t>& at, const std::vector<int64_t>& extents);
+std::vector<int64_t> unflatten(int64_t index, const std::vector<int64_t>& extents);
+/// The number of the element that a broadcast from an array of extents `from` reads for `at`.
+int64_t broadcast_index(const std::vector<int64_t>& from, std::vector<int64_t> at);
+
 /// For each element of `to`, lanes innermost, the element of `from` that it reads in a broadcast;
 /// empty if each element reads the element with its own number.
 std::vector<uint32_t> broadcast_map(const ValueType& from, const ValueType& to);

@@ -31,8 +31,7 @@ std::vector<Diagnostic> run_members(
                            members));
   std::vector<const Memory*> passed;
   for (const Memory& memory : code.memories)
-    if (memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace)
-      passed.push_back(&memory);
+    if (is_device_memory(memory)) passed.push_back(&memory);
   for (size_t i = 0; i < memories.size(); ++i) {
     if (i % count >= passed.size()) continue;
     const Memory& written = *passed[i % count];

@@ -1,7 +1,6 @@
 #include "ir/code/walk.h"
 
 #include <algorithm>
-#include <set>
 #include <unordered_set>
 
 #include "ir/code/statements.h"
@@ -154,6 +153,22 @@ void for_each_memory(const Statement& statement, const std::function<void(Memory
 std::vector<Region*> regions_of(Statement& statement) { return find_regions<Region>(statement); }
 std::vector<const Region*> regions_of(const Statement& statement) {
   return find_regions<const Region>(statement);
+}
+
+void for_each_statement(const Region& region, const std::function<void(const Statement&)>& visit) {
+  for (const Statement& s : region.statements) {
+    visit(s);
+    for (const Region* inner : regions_of(s)) for_each_statement(*inner, visit);
+  }
+}
+
+std::set<std::string> symbols_of(const Region& region) {
+  std::set<std::string> out;
+  for_each_statement(region, [&](const Statement& s) {
+    if (const auto* let = s.as<LetOp>()) out.insert(let->symbol);
+    if (const auto* loop = s.as<ForOp>()) out.insert(loop->symbol);
+  });
+  return out;
 }
 
 bool has_effect(const Statement& statement) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <set>
+#include <string>
 
 #include "ir/code/code.h"
 
@@ -25,6 +27,10 @@ void for_each_memory(Statement& statement, const std::function<void(MemoryId&)>&
 /// The regions inside, in order.
 std::vector<Region*> regions_of(Statement& statement);
 std::vector<const Region*> regions_of(const Statement& statement);
+/// Calls `visit` for every statement of a region and of the regions in it, outer ones first.
+void for_each_statement(const Region& region, const std::function<void(const Statement&)>& visit);
+/// The symbols of the loops and lets in a region.
+std::set<std::string> symbols_of(const Region& region);
 /// Whether the statement does anything else than make its results.
 bool has_effect(const Statement& statement);
 

@@ -66,14 +66,6 @@ bool is_math(const Node& node) {
 
 }  // namespace
 
-bool has_reduction_upstream(const Graph& graph, NodeId id) {
-  return any_upstream(graph, id, [](NodeId, const Node& node) { return is_reduction(node); });
-}
-
-bool has_math_upstream(const Graph& graph, NodeId id) {
-  return any_upstream(graph, id, [](NodeId, const Node& node) { return is_math(node); });
-}
-
 bool is_exact(const Graph& graph, NodeId id) {
   const std::vector<bool> coarse = coarse_nodes(graph, id);
   return !any_upstream(graph, id, [&](NodeId i, const Node& node) {

@@ -16,14 +16,11 @@
 
 namespace braze {
 
-/// Whether `id` depends on a reduction, contraction or scatter.
-bool has_reduction_upstream(const Graph& graph, NodeId id);
-/// Whether `id` depends on a math row, or on a formula row with one in its body.
-bool has_math_upstream(const Graph& graph, NodeId id);
 /// Whether every implementation must compute `id` bit for bit as the interpreter does. This is so
-/// if neither of the above holds, if no row of which it is made may be computed coarsely
-/// (coarse.h), and if `id` is not made from the bits of floats as integers, because the bits of a
-/// NaN are not promised.
+/// if it depends on no reduction, contraction or scatter and on no math row (not even in the body
+/// of a formula row), if no row of which it is made may be computed coarsely (coarse.h), and if
+/// `id` is not made from the bits of floats as integers, because the bits of a NaN are not
+/// promised.
 bool is_exact(const Graph& graph, NodeId id);
 
 struct OutputCheck {

@@ -25,9 +25,6 @@ constexpr int64_t kMostBytes = (1 << 20) - 1;  // of an mbarrier's phase
 int64_t bytes_of(const Memory& memory) {
   return memory.shape.at(0).as_constant().value_or(0) * static_cast<int64_t>(size_of(memory.dtype));
 }
-bool is_device_memory(const Memory& memory) {
-  return memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
-}
 int64_t align_of_swizzle(int64_t swizzle) { return swizzle == 0 ? 128 : 8 * swizzle; }
 bool is_swizzle(int64_t bytes) { return bytes == 0 || bytes == 32 || bytes == 64 || bytes == 128; }
 

@@ -616,7 +616,7 @@ bool Simulator::Engine::bind(std::span<const std::span<std::byte>> memories,
   size_t given = 0;
   for (size_t i = 0; i < code_.memories.size(); ++i) {
     const Memory& memory = code_.memories[i];
-    if (memory.space != MemorySpace::Parameter && memory.space != MemorySpace::Workspace) continue;
+    if (!is_device_memory(memory)) continue;
     DeviceMemory& state = memories_[i];
     state.dtype = memory.dtype;
     state.length = length_of(MemoryId(i));

@@ -289,10 +289,7 @@ class KernelChecker : public CodeChecker {
 
 int64_t parameter_bytes(const KernelCode& kernel, int64_t members) {
   constexpr int64_t kWord = 8, kMap = 128;
-  const auto pointers =
-      static_cast<int64_t>(std::ranges::count_if(kernel.memories, [](const Memory& memory) {
-        return memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
-      }));
+  const int64_t pointers = std::ranges::count_if(kernel.memories, is_device_memory);
   const auto scalars =
       static_cast<int64_t>(kernel.passed_symbols().size() + kernel.scalar_parameters.size());
   const int64_t words = kWord * (members * pointers + scalars);

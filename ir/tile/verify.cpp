@@ -204,9 +204,6 @@ class TileChecker : public CodeChecker {
       expect(varies, "T20", fmt::format("all values of {} store to the same place", axis.symbol));
     }
   }
-  static bool is_device_memory(const Memory& memory) {
-    return memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
-  }
   void note_access(MemoryId id) {
     if (is_device_memory(code_[id])) accessed_ = phase_;
   }

@@ -189,10 +189,6 @@ class Nvptx : public Machine {
     return quotient;
   }
 
-  static bool is_device_memory(const Memory& memory) {
-    return memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
-  }
-
   static size_t count_memories(const Kernel& kernel) {
     return static_cast<size_t>(std::ranges::count_if(kernel.memories, is_device_memory));
   }

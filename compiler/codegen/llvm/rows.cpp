@@ -803,35 +803,13 @@ llvm::Value* divide_by_constant(llvm::IRBuilderBase& b, llvm::Value* x, uint32_t
 }
 
 llvm::Type* register_type(llvm::LLVMContext& context, DType dtype, int32_t lanes) {
-  using Make = llvm::Type* (*)(llvm::LLVMContext&);
-  constexpr Make kBit = [](llvm::LLVMContext& c) -> llvm::Type* {
-    return llvm::Type::getInt1Ty(c);
-  };
-  constexpr Make kByte = [](llvm::LLVMContext& c) -> llvm::Type* {
-    return llvm::Type::getInt8Ty(c);
-  };
-  constexpr Make kShort = [](llvm::LLVMContext& c) -> llvm::Type* {
-    return llvm::Type::getInt16Ty(c);
-  };
-  constexpr Make kWord = [](llvm::LLVMContext& c) -> llvm::Type* {
-    return llvm::Type::getInt32Ty(c);
-  };
-  constexpr Make kLong = [](llvm::LLVMContext& c) -> llvm::Type* {
-    return llvm::Type::getInt64Ty(c);
-  };
-  constexpr Make kFloat = [](llvm::LLVMContext& c) -> llvm::Type* {
-    return llvm::Type::getFloatTy(c);
-  };
-  constexpr Make kDouble = [](llvm::LLVMContext& c) -> llvm::Type* {
-    return llvm::Type::getDoubleTy(c);
-  };
-  constexpr DTypeTable<Make> kTypes = {
-      {DType::Bool, kBit},   {DType::I8, kByte},     {DType::U8, kByte},     {DType::I16, kShort},
-      {DType::U16, kShort},  {DType::I32, kWord},    {DType::U32, kWord},    {DType::I64, kLong},
-      {DType::U64, kLong},   {DType::F16, kShort},   {DType::BF16, kShort},  {DType::F32, kFloat},
-      {DType::F64, kDouble}, {DType::F8E4M3, kByte}, {DType::F8E5M2, kByte},
-  };
-  llvm::Type* element = kTypes[dtype](context);
+  // Floats of 8 and 16 bits are integers in registers.
+  llvm::Type* const element =
+      dtype == DType::F32 ? llvm::Type::getFloatTy(context)
+      : dtype == DType::F64
+          ? llvm::Type::getDoubleTy(context)
+          : llvm::IntegerType::get(
+                context, static_cast<unsigned>(dtype == DType::Bool ? 1 : 8 * size_of(dtype)));
   return lanes == 1 ? element : llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes));
 }
 

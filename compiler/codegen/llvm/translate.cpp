@@ -25,18 +25,6 @@ void not_kernel_ir(const KernelCode& kernel, const Statement& statement, const s
        {.location = statement.location, .node = "", .fix = ""});
 }
 
-int64_t flatten(const std::vector<int64_t>& at, const std::vector<int64_t>& extents) {
-  int64_t index = 0;
-  for (size_t i = 0; i < extents.size(); ++i) index = index * extents[i] + at[i];
-  return index;
-}
-
-std::vector<int64_t> unflatten(int64_t index, const std::vector<int64_t>& extents) {
-  std::vector<int64_t> at(extents.size());
-  for (size_t i = extents.size(); i-- > 0; index /= extents[i]) at[i] = index % extents[i];
-  return at;
-}
-
 Translator::Translator(const Kernel& kernel, const Machine& machine, llvm::LLVMContext& context)
     : kernel_(kernel),
       machine_(machine),

@@ -246,8 +246,7 @@ std::vector<Value*> Translator::load_pieces(const Access& access, const std::vec
 // The number of words of an access whose data is used once, so that it should not push other data
 // out of the caches. LLVM cannot express this, so inline assembly does. 0 for an ordinary access.
 size_t Translator::streamed_words(const Access& access, const Piece& piece) const {
-  const bool on_device = kernel_[access.memory].space == MemorySpace::Parameter ||
-                         kernel_[access.memory].space == MemorySpace::Workspace;
+  const bool on_device = is_device_memory(kernel_[access.memory]);
   const auto bytes = static_cast<int64_t>(size_of(access.type.dtype)) * piece.lanes;
   const bool one_instruction =
       (bytes == 4 || bytes == 8 || bytes == 16) && (bytes == 4 || access.align >= bytes);

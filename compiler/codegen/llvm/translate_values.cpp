@@ -79,12 +79,8 @@ Value* Translator::broadcast_element(const ValueOperand& o, int64_t i,
 
 int64_t Translator::broadcast_index(const std::vector<int64_t>& from, int64_t i,
                                     const std::vector<int64_t>& extents) {
-  if (from.empty()) return 0;
   if (from == extents) return i;
-  std::vector<int64_t> at = unflatten(i, extents);
-  for (size_t d = 0; d < at.size(); ++d)
-    if (from[d] == 1) at[d] = 0;
-  return flatten(at, from);
+  return braze::broadcast_index(from, unflatten(i, extents));
 }
 
 std::vector<Value*> Translator::elements_of(const ValueOperand& o, const ValueType& type) {

@@ -36,6 +36,7 @@
 #include "compiler/codegen/instruction_text.h"
 #include "compiler/codegen/llvm/llvm_p.h"
 #include "compiler/codegen/llvm/region_uses.h"
+#include "ir/code/index_program.h"
 #include "ir/ops/monoid.h"
 
 namespace braze {
@@ -46,9 +47,6 @@ using llvm::Value;
 
 [[noreturn]] void not_kernel_ir(const KernelCode& kernel, const Statement& statement,
                                 const std::string& what);
-
-int64_t flatten(const std::vector<int64_t>& at, const std::vector<int64_t>& extents);
-std::vector<int64_t> unflatten(int64_t index, const std::vector<int64_t>& extents);
 
 // rest + sum((axes[i] + strides[i]) * e_i) + lane * lane. `strides` holds the non-constant parts.
 struct Affine {
@@ -381,7 +379,6 @@ class Translator {
   Value* rotated_loop(const ForOp& loop, Value* from, Value* to, Value* by, int64_t copies,
                       Carried& values, int64_t turns);
   void emit_if(const IfOp& op, const Statement& s);
-  void emit_while(const WhileOp& loop, const Statement& s);
 
   const Kernel& kernel_;
   const Machine& machine_;

@@ -19,6 +19,7 @@
 #include "compiler/codegen/instruction_text.h"
 #include "compiler/codegen/nvrtc/nvrtc_p.h"
 #include "ir/code/comparisons.h"
+#include "ir/code/index_program.h"
 #include "ir/code/static_loops.h"
 #include "ir/code/vectors.h"
 #include "ir/code/walk.h"
@@ -101,22 +102,6 @@ class Printer {
     return o.is_literal() ? Names{element(o, 0)} : names_[o.value.index];
   }
 
-  static int64_t flatten(const std::vector<int64_t>& at, const std::vector<int64_t>& extents) {
-    int64_t index = 0;
-    for (size_t i = 0; i < extents.size(); ++i) index = index * extents[i] + at[i];
-    return index;
-  }
-  static std::vector<int64_t> unflatten(int64_t index, const std::vector<int64_t>& extents) {
-    std::vector<int64_t> at(extents.size());
-    for (size_t i = extents.size(); i-- > 0; index /= extents[i]) at[i] = index % extents[i];
-    return at;
-  }
-  static int64_t broadcast_index(const std::vector<int64_t>& from, std::vector<int64_t> at) {
-    if (from.empty()) return 0;
-    for (size_t d = 0; d < at.size(); ++d)
-      if (from[d] == 1) at[d] = 0;
-    return flatten(at, from);
-  }
   // Lane `lane` of the element of `o` that stands for position `at`.
   std::string broadcast(const ValueOperand& o, const std::vector<int64_t>& at, int64_t lane) const {
     if (o.is_literal()) return element(o, 0);
@@ -302,9 +287,6 @@ class Printer {
 
   // ---------------------------------------------------------------- phases
 
-  static bool is_device_memory(const Memory& memory) {
-    return memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
-  }
   bool is_constant(const Memory& memory) const {
     return memory.space == MemorySpace::Parameter && memory.mode == Mode::In && !waits_for_others_;
   }

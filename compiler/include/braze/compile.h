@@ -29,7 +29,7 @@ struct CompilePhase {
   /// In order: "graph"; each pass by its name ("expand", "fold"); "orders" (which factors of
   /// products are copied to another order, or why not), if there are any; "fusion"; for each kernel
   /// "unscheduled" (its loop tree before the steps), "refusal" (why its dots are not asynchronous
-  /// products), "loops" (after the steps), "tile", "kernel" and, unless the target is simulated,
+  /// products), "loops" (after the steps), "limit", "tile", "kernel" and, unless it is simulated,
   /// "llvm" and "asm" (CPU), or "llvm" or "cuda", "ptx" and "sass" (GPU); "program".
   std::string_view stage;
   std::string_view kernel;  ///< empty if the stage is about the whole graph
