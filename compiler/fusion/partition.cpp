@@ -33,7 +33,7 @@ constexpr int kMostLookUps = 2;
 // A value that several kernels need is computed in each of them if an element takes at most this
 // many operations.
 constexpr double kCheapFlops = 4;
-// It is also computed in each of them if one reads all of it, and all together at most so many
+// It is also computed in each of them if one reads all of it, and all together less than so many
 // times its elements.
 constexpr double kFewAgain = 1.125;
 // On GPUs, operations on indices and constants alone, as masks and positions are made of, do not
@@ -509,7 +509,7 @@ class Search {
       const Node& node = graph_[NodeId(i)];
       const LoopForm* form = forms_.find(NodeId(i));
       const double own = elements(NodeId(i));
-      const bool few_again = reads[i].of_one >= own && reads[i].all <= kFewAgain * own;
+      const bool few_again = reads[i].of_one >= own && reads[i].all < kFewAgain * own;
       if (reads[i].users > 1 && !few_again) repeated[i] = true;
       if (!form) {
         for (const NodeId operand : node.operands) reads[operand.index].add(elements(operand));

@@ -253,17 +253,18 @@ struct LoopTree {
   std::vector<LoopRegion> phases;
 };
 
+template <class Of, class Part>
+concept IsPart = std::same_as<std::remove_const_t<Of>, Part>;
+template <class Of>
+concept HasExprs = IsPart<Of, LoopStep> || IsPart<Of, LoopBody> || IsPart<Of, LoopTask>;
 /// Calls `visit` for every index expression of a step, of a body, or of a task with its coordinates
 /// and its rescale. They may be const.
-template <class Of, class Visit>
-requires(std::same_as<std::remove_const_t<Of>, LoopStep> ||
-         std::same_as<std::remove_const_t<Of>, LoopBody> ||
-         std::same_as<std::remove_const_t<Of>, LoopTask>) void for_each_expr(Of& of,
-                                                                             const Visit& visit) {
-  if constexpr (std::same_as<std::remove_const_t<Of>, LoopStep>) {
+template <HasExprs Of, class Visit>
+void for_each_expr(Of& of, const Visit& visit) {
+  if constexpr (IsPart<Of, LoopStep>) {
     for (auto& e : of.at) visit(e);
     for (auto& c : of.conditions) visit(c.value), visit(c.min), visit(c.limit);
-  } else if constexpr (std::same_as<std::remove_const_t<Of>, LoopBody>) {
+  } else if constexpr (IsPart<Of, LoopBody>) {
     for (auto& s : of.steps) for_each_expr(s, visit);
   } else {
     for (auto& e : of.at) visit(e);
