@@ -376,7 +376,8 @@ TEST(Growth, ValuesThatAreUsedTwiceInAChain) {
     }
 }
 
-// The same of conditions. Where both sides of a choice hold, terms are left out.
+// The same of conditions, of positions and of integers that are loaded. Where none holds, terms are
+// left out.
 TEST(Growth, ConditionsThatAreUsedTwiceInAChain) {
   std::string text, last = "%p", before = "%q";
   for (int i = 0; i < 48; ++i) {
@@ -385,9 +386,15 @@ TEST(Growth, ConditionsThatAreUsedTwiceInAChain) {
                         i % 2 ? "logical_and" : "logical_or", last, before);
     before = std::exchange(last, own);
   }
-  const Graph graph = parse(fmt::format(R"(graph @main(%x: f32[64, 80]) {{
-  %i = iota {{axis: 0}} : i32[64, 64]
-  %k = iota {{axis: 1}} : i32[64, 64]
+  constexpr const char* kIntegers[] = {
+      R"(  %i = iota {axis: 0} : i32[64, 64]
+  %k = iota {axis: 1} : i32[64, 64])",
+      R"(  %i = broadcast %a {axes: [0]} : i32[64, 64]
+  %k = broadcast %b {axes: [1]} : i32[64, 64])"};
+  for (const std::string integers : kIntegers) {
+    const Graph graph =
+        parse(fmt::format(R"(graph @main(%x: f32[64, 80], %a: i32[64], %b: i32[64]) {{
+{}
   %p = ge %i, %k : bool[64, 64]
   %q = gt %i, %k : bool[64, 64]
 {}  %l = constant -inf : f32[]
@@ -401,9 +408,10 @@ TEST(Growth, ConditionsThatAreUsedTwiceInAChain) {
   %r = dot %e, %x {{contract: [1] x [0]}} : f32[64, 80]
   return %r
 }})",
-                                        text, last));
-  for (const char* device : {"sim:cpu", "sim:sm_90"})
-    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), Device(device)));
+                          integers, text, last));
+    for (const char* device : {"sim:cpu", "sim:sm_90"})
+      EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), Device(device)));
+  }
 }
 
 // --- What repeats --------------------------------------------------------------------------------
