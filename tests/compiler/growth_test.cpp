@@ -376,42 +376,46 @@ TEST(Growth, ValuesThatAreUsedTwiceInAChain) {
     }
 }
 
-// The same of conditions, of positions and of integers that are loaded. Where none holds, terms are
-// left out.
-TEST(Growth, ConditionsThatAreUsedTwiceInAChain) {
+// Attention over `rows` rows where a condition holds that a chain makes of two comparisons, of
+// positions or of integers that are loaded.
+Graph chain_of_conditions(bool loaded, int rows) {
   std::string text, last = "%p", before = "%q";
   for (int i = 0; i < 48; ++i) {
     std::string own = fmt::format("%c{}", i);
-    text += fmt::format("  {} = {} {}, {} : bool[64, 64]\n", own,
-                        i % 2 ? "logical_and" : "logical_or", last, before);
+    text += fmt::format("  {0} = {1} {2}, {3} : bool[{4}, {4}]\n", own,
+                        i % 2 ? "logical_and" : "logical_or", last, before, rows);
     before = std::exchange(last, own);
   }
-  constexpr const char* kIntegers[] = {
-      R"(  %i = iota {axis: 0} : i32[64, 64]
-  %k = iota {axis: 1} : i32[64, 64])",
-      R"(  %i = broadcast %a {axes: [0]} : i32[64, 64]
-  %k = broadcast %b {axes: [1]} : i32[64, 64])"};
-  for (const std::string integers : kIntegers) {
-    const Graph graph =
-        parse(fmt::format(R"(graph @main(%x: f32[64, 80], %a: i32[64], %b: i32[64]) {{
-{}
-  %p = ge %i, %k : bool[64, 64]
-  %q = gt %i, %k : bool[64, 64]
-{}  %l = constant -inf : f32[]
-  %lb = broadcast %l {{axes: []}} : f32[64, 64]
-  %t = dot %x, %x {{contract: [1] x [1]}} : f32[64, 64]
-  %z = select {}, %t, %lb : f32[64, 64]
-  %m = reduce max %z {{axes: [1]}} : f32[64]
-  %mb = broadcast %m {{axes: [0]}} : f32[64, 64]
-  %d = sub %z, %mb : f32[64, 64]
-  %e = exp %d : f32[64, 64]
-  %r = dot %e, %x {{contract: [1] x [0]}} : f32[64, 80]
+  const char* one = loaded ? "broadcast %a {axes: [0]}" : "iota {axis: 0}";
+  const char* other = loaded ? "broadcast %b {axes: [1]}" : "iota {axis: 1}";
+  return parse(fmt::format(R"(graph @main(%x: f32[{0}, 64], %a: i32[{0}], %b: i32[{0}]) {{
+  %i = {1} : i32[{0}, {0}]
+  %k = {2} : i32[{0}, {0}]
+  %p = ge %i, %k : bool[{0}, {0}]
+  %q = gt %i, %k : bool[{0}, {0}]
+{3}  %l = constant -inf : f32[]
+  %lb = broadcast %l {{axes: []}} : f32[{0}, {0}]
+  %t = dot %x, %x {{contract: [1] x [1]}} : f32[{0}, {0}]
+  %z = select {4}, %t, %lb : f32[{0}, {0}]
+  %m = reduce max %z {{axes: [1]}} : f32[{0}]
+  %mb = broadcast %m {{axes: [0]}} : f32[{0}, {0}]
+  %d = sub %z, %mb : f32[{0}, {0}]
+  %e = exp %d : f32[{0}, {0}]
+  %r = dot %e, %x {{contract: [1] x [0]}} : f32[{0}, 64]
   return %r
 }})",
-                          integers, text, last));
-    for (const char* device : {"sim:cpu", "sim:sm_90"})
+                           rows, one, other, text, last));
+}
+
+// The same of conditions. Where none holds, terms are left out; of few rows, none are.
+TEST(Growth, ConditionsThatAreUsedTwiceInAChain) {
+  for (const bool loaded : {false, true})
+    for (const char* device : {"sim:cpu", "sim:sm_90"}) {
+      const Graph graph = chain_of_conditions(loaded, 64);
       EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), Device(device)));
-  }
+      EXPECT_FALSE(
+          compile(chain_of_conditions(loaded, 1024), Device(device).target()).launches.empty());
+    }
 }
 
 // --- What repeats --------------------------------------------------------------------------------
