@@ -504,6 +504,8 @@ class Search {
     };
     std::vector<bool> repeated(graph_.size());
     std::vector<Reads> reads(graph_.size());
+    for (const GraphOutput& output : graph_.outputs())
+      reads[output.node.index].add(elements(output.node));
     for (size_t i = graph_.size(); i-- > 0;) {
       if (!live_[i]) continue;
       const Node& node = graph_[NodeId(i)];
@@ -530,10 +532,8 @@ class Search {
       // Of what is only moved, no more is computed than is read.
       const bool has_fewer = is_movement(node) && reads[i].users > 0;
       const double computed = has_fewer ? std::min(of_each, reads[i].all) : of_each;
-      for (size_t k = 0; k < node.operands.size(); ++k)
-        if (std::find(node.operands.begin(), node.operands.begin() + k, node.operands[k]) ==
-            node.operands.begin() + k)
-          reads[node.operands[k].index].add(computed);
+      for (const NodeId operand : std::set<NodeId>(node.operands.begin(), node.operands.end()))
+        reads[operand.index].add(computed);
     }
     return repeated;
   }

@@ -5,6 +5,7 @@
 
 #include "compiler/passes/graph_emitter.h"
 #include "compiler/passes/search_by_halves.h"
+#include "ir/graph/axis_lists.h"
 #include "ir/graph/rewrite.h"
 #include "ir/ops/elementwise.h"
 
@@ -288,11 +289,8 @@ NodeId merged(const Rewriting& step, const ArgSortOp& op) {
   const int64_t extent = *from[axis].as_constant(), count = *result[axis].as_constant();
 
   // The axis becomes the innermost one.
-  std::vector<int64_t> order, back(from.rank());
-  for (size_t i = 0; i <= last; ++i)
-    if (i != axis) order.push_back(static_cast<int64_t>(i));
+  Axes order = other_axes(from.rank(), Axes{op.axis});
   order.push_back(op.axis);
-  for (size_t i = 0; i <= last; ++i) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
   std::vector<Expr> outer;
   Expr lines(1);
   for (size_t i = 0; i < last; ++i) {
@@ -313,7 +311,7 @@ NodeId merged(const Rewriting& step, const ArgSortOp& op) {
   const NodeId sorted = stored(Sorter(graph, where, lines, extent, count).sort(rows));
   outer.push_back(Expr(count));
   return build::transpose(graph, build::reshape(graph, sorted, Shape(std::move(outer)), where),
-                          back, where);
+                          inverse(order), where);
 }
 
 }  // namespace
