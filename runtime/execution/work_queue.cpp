@@ -209,6 +209,9 @@ void WorkQueue::serve() {
       worker_state_ = Worker::Busy;
       run_front(lock, 0);
       idle = 0;
+    } else if (lanes_.at(0).running) {
+      worker_state_ = Worker::Dozing;
+      await_change(lock);
     } else if (idle < kDozes) {
       worker_state_ = Worker::Dozing;
       arrived_.wait_for(lock, kDoze);
