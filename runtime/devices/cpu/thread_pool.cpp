@@ -23,10 +23,13 @@ namespace {
 
 constexpr uint32_t kOpen = 1u << 31;
 
-// What is left is divided evenly among the threads, and a piece is one part in this number of such
-// a share. Pieces are large at first, because taking one costs a contended cache line. They are
-// small at the end, because the slowest thread decides when a region ends.
+// A thread takes one part in this number of what is left of its share at a time. Pieces are large
+// at first, because taking one costs a cache line that others may want. They are small at the end,
+// because the slowest thread decides when a region ends.
 constexpr int64_t kPieces = 4;
+
+// Of the share of another thread, which has not come or is slow, all threads may want a piece.
+constexpr int64_t kPiecesOfOthers = 2;
 
 // How long a worker spins for the next region: long enough for the gap between two kernels of one
 // program, and short compared with a time slice of the scheduler.
@@ -64,6 +67,7 @@ void ThreadPool::set_threads(int count) {
   if (count == threads_) return;
   stop();
   threads_ = count;
+  shares_ = std::vector<Share>(static_cast<size_t>(count));
 }
 
 void ThreadPool::start() {
@@ -94,8 +98,14 @@ void ThreadPool::run_region(int64_t count, bool wake, Function function, const v
   if (!host_ && workers_.empty()) start();
   function_ = function;
   context_ = context;
-  count_ = count;
-  next_.store(0, std::memory_order_relaxed);
+  for (int worker = 0; worker < threads_; ++worker) {
+    const auto first = [&](int64_t of) {
+      return count / threads_ * of + std::min(of, count % threads_);
+    };
+    Share& share = shares_[static_cast<size_t>(worker)];
+    share.next.store(first(worker), std::memory_order_relaxed);
+    share.end = first(worker + 1);
+  }
   if (host_) return run_on_host();
   state_.store(kOpen, std::memory_order_release);
   region_.fetch_add(1, std::memory_order_seq_cst);
@@ -177,16 +187,23 @@ void ThreadPool::close_region() {
   }
 }
 
+/// Does what is left of a share, a piece of so many at a time.
+void ThreadPool::work_on(Share& share, int64_t pieces, int worker) {
+  for (int64_t begin = share.next.load(std::memory_order_relaxed); begin < share.end;) {
+    const int64_t end = begin + std::max<int64_t>(1, (share.end - begin) / pieces);
+    if (!share.next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+    function_(context_, begin, end, worker);
+    begin = share.next.load(std::memory_order_relaxed);
+  }
+}
+
+/// Does the thread's own share, and then helps the others, its neighbours first.
 void ThreadPool::work(int worker) noexcept {
-  const int64_t count = count_;
-  const int64_t share = threads_ * kPieces;
   try {
-    for (int64_t begin = next_.load(std::memory_order_relaxed);;) {
-      if (begin >= count) return;
-      const int64_t end = begin + std::max<int64_t>(1, (count - begin) / share);
-      if (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
-      function_(context_, begin, end, worker);
-      begin = next_.load(std::memory_order_relaxed);
+    work_on(shares_[static_cast<size_t>(worker)], kPieces, worker);
+    for (int next = 1; next < threads_; ++next) {
+      const int other = (worker + next) % threads_;
+      work_on(shares_[static_cast<size_t>(other)], kPiecesOfOthers * threads_, worker);
     }
   } catch (...) {
     if (!failed_.exchange(true)) error_ = std::current_exception();

@@ -51,6 +51,13 @@ class ThreadPool {
   }
 
  private:
+  /// The indices that a thread does first. Regions of like size give a thread the same ones, so
+  /// what it wrote in one region it often finds in its own caches in the next.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};  // the first index that is not taken
+    int64_t end = 0;
+  };
+
   using Function = void (*)(const void* context, int64_t begin, int64_t end, int worker);
 
   void run_region(int64_t count, bool wake, Function function, const void* context);
@@ -60,6 +67,7 @@ class ThreadPool {
   void leave() { state_.fetch_sub(1, std::memory_order_release); }
   void close_region();
   void work(int worker) noexcept;
+  void work_on(Share& share, int64_t pieces, int worker);
   void serve(int worker);
   uint32_t await_region(uint32_t seen);
   void start();
@@ -78,12 +86,12 @@ class ThreadPool {
   // The region. Its leader writes it while the region is closed and no thread is in it.
   Function function_ = nullptr;
   const void* context_ = nullptr;
-  int64_t count_ = 0;
   std::exception_ptr error_;
   std::atomic<bool> failed_{false};
 
+  std::vector<Share> shares_{1};  // by worker
+
   // On separate cache lines, because threads contend for these.
-  alignas(64) std::atomic<int64_t> next_{0};     // the first index that is not taken
   alignas(64) std::atomic<uint32_t> state_{0};   // kOpen | number of workers inside
   alignas(64) std::atomic<uint32_t> region_{0};  // counts regions; workers wait for a change
   std::atomic<int> sleepers_{0};
