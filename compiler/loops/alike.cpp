@@ -55,6 +55,7 @@ class Renamer {
   void tensor(std::string& name) { rename(name); }
   void value(std::string& name) { rename(name); }
   void flag(bool&, std::string_view) {}
+  void number_if_any(int64_t&, std::string_view) {}
 
  private:
   // A name that steps have made begins with the longest name with which it begins.

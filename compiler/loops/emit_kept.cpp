@@ -113,13 +113,26 @@ void TreeEmitter::declare_kept(const LoopRegion& items) {
       if (chip.extents[i] > 1) extents.push_back(chip.extents[i]);
     if (extents.empty()) extents.push_back(1);
     const int64_t line = kLineBytes / static_cast<int64_t>(size_of(dtype));
-    if (int64_t& row = extents.back();
-        code_.warps == 0 && !placed && extents.size() > 1 && row > line)
+    if (kept.panel > 0 && chip.extents.back() > 1) {
+      chip.panel = kept.panel;
+      extents.insert(extents.begin(), (extents.back() + kept.panel - 1) / kept.panel);
+      extents.back() = kept.panel;
+    } else if (int64_t& row = extents.back();
+               code_.warps == 0 && !placed && extents.size() > 1 && row > line)
       row = ((row + line - 1) / line | 1) * line;
     chip.memory = builder_.buffer(kept.name, dtype, extents);
     kept_.insert(value);
     chips_[value] = std::move(chip);
   }
+}
+
+// The coordinates of an element: its index, or with panels the panel and the index in it.
+std::vector<Expr> TreeEmitter::in_panels(std::vector<Expr> at, int64_t panel) {
+  if (panel == 0) return at;
+  const Expr last = at.back();
+  at.back() = mod(last, panel);
+  at.insert(at.begin(), floordiv(last, panel));
+  return at;
 }
 
 // The coordinates of an element of a value in its buffer.
@@ -132,7 +145,7 @@ std::vector<Expr> TreeEmitter::place_in_buffer(const OnChip& chip,
     if (chip.extents[i] > 1) out.push_back(at[i] - chip.begin[i]);
   }
   if (out.empty() && !code_[chip.memory].shape.empty()) out.emplace_back(0);
-  return out;
+  return in_panels(std::move(out), chip.panel);
 }
 
 // The coordinates of the tile of a value in its buffer.
@@ -142,11 +155,27 @@ std::vector<Expr> TreeEmitter::place_in_buffer(size_t value, const TaskTile& til
   return place_in_buffer(chips_.at(value), at);
 }
 
+// The tile of a task whose value is stored to panels. Vectors must run along the last axis of the
+// value, so a tile in which they run along another one is transposed.
+TreeEmitter::TaskTile TreeEmitter::along_panels(const LoopValue& kept, const TaskTile& tile,
+                                                ValueId& value) {
+  TaskTile own = tile;
+  if (kept.panel == 0 || tile.dims.size() != 2 || tile.dims[0] != kept.axes.back()) return own;
+  std::swap(own.dims[0], own.dims[1]);
+  std::swap(own.extents[0], own.extents[1]);
+  own.index = tile_of({}, axes_).index;
+  for (size_t d = 0; d < own.dims.size(); ++d)
+    own.index[name_of(own.dims[d])] += position_symbol('d', d, own.extents[d]);
+  value = builder_.view(MovementKind::Transpose, value, {kept.dtype, 1, own.extents}, {1, 0});
+  return own;
+}
+
 // Stores a part of a value to its buffer. The part may reach beyond the end of its axis, but not
 // beyond the buffer. For tasks of the same turn it remains in registers, too.
 void TreeEmitter::keep_in_buffer(const LoopTask& task, ValueId value, const TaskTile& tile) {
-  builder_.store(rounded(value, tree_.values[task.target].dtype), chips_.at(task.target).memory,
-                 place_in_buffer(task.target, tile));
+  value = rounded(value, tree_.values[task.target].dtype);
+  const TaskTile own = along_panels(tree_.values[task.target], tile, value);
+  builder_.store(value, chips_.at(task.target).memory, place_in_buffer(task.target, own));
   fresh_.push_back(task.target);
   forget_reads(task.target);
 }
@@ -229,16 +258,6 @@ ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const Task
 
 // --- In workspaces ------------------------------------------------------------------------------
 
-// The coordinates of an element in its workspace: its index, or with panels the panel and the index
-// in it.
-std::vector<Expr> TreeEmitter::place_in_workspace(const LoopValue& kept, std::vector<Expr> at) {
-  if (kept.panel == 0) return at;
-  const Expr last = at.back();
-  at.back() = mod(last, kept.panel);
-  at.insert(at.begin(), floordiv(last, kept.panel));
-  return at;
-}
-
 // Stores a value that later phases read to a workspace in device memory.
 void TreeEmitter::keep_in_workspace(const LoopTask& task, ValueId value, const TaskTile& tile) {
   const LoopValue& kept = tree_.values[task.target];
@@ -258,25 +277,14 @@ void TreeEmitter::keep_in_workspace(const LoopTask& task, ValueId value, const T
                                          .align = kept.panel > 0 ? kLineBytes : 0});
   }
   value = rounded(value, kept.dtype);
-  TaskTile own = tile;
-  // Vectors must run along the last axis of the kept value.
-  const size_t rank = tile.dims.size();
-  const bool turned = kept.panel > 0 && rank == 2 && tile.dims[0] == kept.axes.back();
-  if (turned) {
-    std::swap(own.dims[0], own.dims[1]);
-    std::swap(own.extents[0], own.extents[1]);
-    own.index = tile_of({}, axes_).index;
-    for (size_t d = 0; d < rank; ++d)
-      own.index[name_of(own.dims[d])] += position_symbol('d', d, own.extents[d]);
-    value = builder_.view(MovementKind::Transpose, value, {kept.dtype, 1, own.extents}, {1, 0});
-  }
+  const TaskTile own = along_panels(kept, tile, value);
   std::vector<Expr> at;
   for (const size_t axis : kept.axes) at.push_back(own.index.at(name_of(axis)));
   // The last panel has room for all of its indices, so its end needs no mask.
   std::vector<size_t> ends;
   for (const size_t axis : own.dims)
     if (axis != kNone && (kept.panel == 0 || axis != kept.axes.back())) ends.push_back(axis);
-  builder_.store(value, found->second, place_in_workspace(kept, std::move(at)),
+  builder_.store(value, found->second, in_panels(std::move(at), kept.panel),
                  {before_ends(ends, own), {}});
 }
 
@@ -287,7 +295,7 @@ ValueId TreeEmitter::read_workspace(MemoryId memory, const LoopStep& s, const Ta
   std::vector<size_t> own = axes_along(type, tile);
   if (kept.panel > 0) std::erase(own, kept.axes.back());
   const ValueId value =
-      builder_.load(memory, place_in_workspace(kept, at), type, {before_ends(own, tile), {}});
+      builder_.load(memory, in_panels(at, kept.panel), type, {before_ends(own, tile), {}});
   lay_out(value, tile);
   return value;
 }

@@ -89,6 +89,7 @@ class TreeEmitter {
     // The number of the value's axis that is each dimension of the buffer; empty if they are in the
     // order of the axes.
     std::vector<size_t> order = {};
+    int64_t panel = 0;  // as that of the value
   };
   /// The tile over which a task works.
   struct TaskTile {
@@ -376,7 +377,8 @@ class TreeEmitter {
   bool takes_kept_parts(const Loop& loop, size_t axis) const;
   bool fills_buffers(const Loop& loop) const;
   ValueId read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile);
-  static std::vector<Expr> place_in_workspace(const LoopValue& kept, std::vector<Expr> at);
+  TaskTile along_panels(const LoopValue& kept, const TaskTile& tile, ValueId& value);
+  static std::vector<Expr> in_panels(std::vector<Expr> at, int64_t panel);
   void keep_in_workspace(const LoopTask& task, ValueId value, const TaskTile& tile);
   ValueId read_workspace(MemoryId memory, const LoopStep& s, const TaskTile& tile);
 

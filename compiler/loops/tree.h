@@ -65,8 +65,8 @@ struct LoopValue {
   DType dtype = DType::F32;
   std::vector<size_t> axes;
   Storage storage = Storage::Registers;
-  /// For a value in a workspace: how many indices of its last axis lie side by side. These panels
-  /// lie one after the other. 0 means that the value is row-major.
+  /// For a value in a workspace or on chip: how many indices of its last axis lie side by side.
+  /// These panels lie one after the other. 0 means that the value is row-major.
   int64_t panel = 0;
   std::optional<NamedLayout> layout = {};
   NodeId node = {};

@@ -478,9 +478,8 @@ class TreeChecker {
       return;
     }
     const LoopValue& value = tree_.values[task.target];
-    expect(value.panel == 0 || (value.storage == Storage::Workspace && !value.axes.empty()), "L2",
-           fmt::format("%{} has panels, which only a value with axes in a workspace can have",
-                       value.name));
+    expect(value.panel == 0 || !value.axes.empty(), "L2",
+           fmt::format("%{} has panels, which only a value with axes can have", value.name));
     if (task.kind == LoopTask::Kind::Compute || task.kind == LoopTask::Kind::Stage)
       expect(value.dtype == first, "L2", fmt::format("%{} is {}", value.name, name(first)));
     if (task.kind == LoopTask::Kind::Stage) {

@@ -77,6 +77,9 @@ class RandomFields {
   void tensor(std::string& name) { pick(tree_.tensors, name); }
   void value(std::string& name) { pick(tree_.values, name); }
   void flag(bool& is, std::string_view) { is = below(2) == 0; }
+  void number_if_any(int64_t& number, std::string_view) {
+    number = static_cast<int64_t>(below(3)) * 8;
+  }
 
  private:
   size_t below(size_t n) { return random_() % n; }

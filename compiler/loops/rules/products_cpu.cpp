@@ -2,8 +2,9 @@
 // parallel axes): a block of sums in registers, one axis along vectors, and the summed axes walked
 // in order.
 //
-// If it pays, an earlier phase lays out the factors of the lanes for all cores, in panels as wide
-// as a block, and each tile of rows lays its factors side by side in a core's cache.
+// If it pays, the factors of the lanes are laid out in panels as wide as a block: by each task for
+// itself, in its core's cache, or by an earlier phase for all cores, if several batches read them.
+// Each tile of rows may lay its factors side by side in a core's cache too.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -36,6 +37,14 @@ constexpr int64_t kPanelsInPlace = 2;  // of the other factor, for each of which
 // Results of rows in place lie across the lanes, which shorter sums do not pay for.
 constexpr int64_t kLeastDepthInPlace = 256, kDepthOfResult = 16;
 constexpr int64_t kCopyVectors = 4;  // vectors of one step of a copy
+// What a task that makes its own panels takes, beside its sums: to read or compute a row of the
+// other factor takes as long as so many columns of sums, and to lay out a column, as it lies or
+// transposed, as long as so many rows of them. Then the operations that could be done while a task
+// is started, and the part of a task by which the last core ends after the others. (Fitted on
+// products of 384 to 1024 rows on two cores.)
+constexpr double kReadRowColumns = 8, kComputedRowColumns = 60;
+constexpr double kPanelColumnRows = 14, kTransposedColumnRows = 40;
+constexpr double kTaskOperations = 200e3, kBehind = 0.125;
 
 // What a schedule must know about the factors along one axis.
 struct Factors {
@@ -104,6 +113,7 @@ struct Tiling {
   std::optional<size_t> rows_beside;
   int64_t beside_of_block = 1;
   bool pack = false, stage = false;
+  bool own_panels = false;    // whether each task makes its panels for itself
   bool rows_outside = false;  // whether a task walks its blocks row by row
   bool by_row = false;        // whether what follows takes one row of a block at a time
   bool rows_across = false, lanes_across = false;
@@ -183,6 +193,37 @@ bool has_few_rows_in_place(const LoopTree& tree, const FactoredSums& sums, const
   return of_lanes.across && !of_lanes.computed && of_lanes.count == 1 && of_rows.across;
 }
 
+// Blocks of a product, or of one of its tasks.
+struct Blocks {
+  int64_t rows = 1, lanes = 1;
+};
+
+// The tasks with which a product ends soonest if each makes its own panels, of at most so many
+// blocks of lanes.
+Blocks tasks_with_own_panels(const Blocks& all, int64_t batches, int64_t most_lanes,
+                             const Tiling& block, double row_columns, int64_t depth,
+                             const Target& target) {
+  const double laid_out = block.lanes_across ? kTransposedColumnRows : kPanelColumnRows;
+  const double start = kTaskOperations / (2.0 * static_cast<double>(depth));
+  const auto parts = [](int64_t count, int64_t of) { return (count + of - 1) / of; };
+  Blocks best;
+  double best_time = 1e300;
+  for (int64_t lanes = 1; lanes <= std::min(most_lanes, all.lanes); ++lanes)
+    for (int64_t row_parts = 1; row_parts <= std::min(all.rows, kTasksOfCore * target.cores);
+         ++row_parts) {
+      const int64_t rows = parts(all.rows, row_parts);
+      const int64_t tasks = batches * parts(all.lanes, lanes) * parts(all.rows, rows);
+      const auto columns = static_cast<double>(lanes * block.lanes);
+      const double task = static_cast<double>(rows * block.rows) * (columns + row_columns) +
+                          columns * laid_out + start;
+      const double time = (static_cast<double>(parts(tasks, target.cores)) + kBehind) * task;
+      if (time >= best_time) continue;
+      best_time = time;
+      best = {rows, lanes};
+    }
+  return best;
+}
+
 Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, bool in_place,
                      const Target& target) {
   const int64_t lanes = target.vector_lanes(4);
@@ -256,8 +297,28 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, bool in_pla
   const bool large = size > target.l2_bytes / 4;
   const bool near =
       of_lanes.step && *of_lanes.step >= out.lanes && *of_lanes.step <= kNearTiles * out.lanes;
-  out.pack = reused > 1 && of_lanes.count > 0 &&
+  const bool is_empty = std::ranges::any_of(
+      sums.summed, [&](size_t axis) { return tree.axes[axis].extent.range().max == 0; });
+  out.pack = reused > 1 && of_lanes.count > 0 && !is_empty &&
              (of_lanes.across || ((large || of_lanes.computed) && !near && reused >= 4));
+  out.by_row = out.rows > 1 && !in_place && operations_after(tree) > kMostOperationsUnrolled;
+  // Panels that no other batch reads are made by each task for itself. They stay in its core's
+  // cache, where it reads them for all of its rows, which it takes where they are.
+  const int64_t most_panels = target.l2_bytes / 2 / std::max<int64_t>(out.lanes * k * bytes, 1);
+  if (out.pack && n >= out.lanes && own == batches && !out.panels && !out.rows_beside &&
+      !in_place && most_panels > 0) {
+    out.own_panels = out.rows_outside = true;
+    // Tasks must suffice for fewer rows than there can be, too.
+    const bool is_known = tree.axes[sums.rows].extent.as_constant().has_value();
+    const Blocks all = {is_known ? m_blocks : std::min(m_blocks, by_work), n_blocks};
+    const Blocks task =
+        tasks_with_own_panels(all, batches, most_panels, out,
+                              of_rows.computed ? kComputedRowColumns : kReadRowColumns, k, target);
+    out.rows_of_task = task.rows * out.rows;
+    out.lanes_of_task = task.lanes * out.lanes;
+    out.stage = out.rows > 1 && of_rows.count > 0 && (of_rows.computed || !of_rows.across);
+    return out;
+  }
   (out.panels ? out.panels_of_task : out.lanes_of_task) = lanes_in_task;
   out.lanes_of_task *= out.lanes;
   out.rows_of_task = rows_in_task * out.rows;
@@ -270,7 +331,6 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, bool in_pla
   // in the cache from panel to panel.
   out.rows_outside =
       lanes_in_task * panel_bytes <= kept_bytes || in_place || (out.stage && !of_rows.across);
-  out.by_row = out.rows > 1 && !in_place && operations_after(tree) > kMostOperationsUnrolled;
   return out;
 }
 
@@ -341,6 +401,35 @@ void stage_rows(Scheduled& out, const Names& names, const Tiling& tiling, const 
   }
 }
 
+// Makes the panels that a turn of a loop needs, at its top. Returns whether that is possible.
+bool make_own_panels(Scheduled& out, const Names& names, const Tiling& tiling, const LoopName& at,
+                     const Target& target) {
+  const size_t before = out.tree.values.size();
+  if (!out.try_take(FactorStep{sum_loop(out, names.summed[0]).value(), names.lanes, names.rows, at,
+                               /*transposed=*/true, tiling.lanes}))
+    return false;
+  // Copies of whole vectors need no masks.
+  const auto cut = [&](const std::string& value, const std::string& axis, int64_t each) {
+    const Expr extent = axis_of(out.tree, axis).extent;
+    if (extent.range().max <= each) return;
+    out.take(SlabsStep{{true, value}, axis, each});
+    if (each == 1 || extent.is_multiple_of(each)) return;
+    const auto copy = loop_over(out.tree, axis, [&](const Loop& loop) {
+      return loop.levels[0].turn == each && loop.parts.empty();
+    });
+    out.take(PartStep{*copy, before_end(axis_of(out.tree, axis))});
+  };
+  const int64_t turn = tiling.lanes_across ? target.vector_lanes(4) : 1;
+  for (size_t v = before; v < out.tree.values.size(); ++v) {
+    const std::string value = out.tree.values[v].name;
+    out.take(KeepStep{value, Storage::Chip});
+    if (tiling.lanes_of_task > tiling.lanes) cut(value, names.lanes, tiling.lanes);
+    for (const std::string& axis : names_of(out.tree, out.tree.values[v].axes))
+      if (axis != names.lanes) cut(value, axis, axis == names.summed.back() ? turn : 1);
+  }
+  return true;
+}
+
 void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
                 const Target& target) {
   Names names;
@@ -386,7 +475,8 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   for (const std::string& axis : names.batch) grid.push_back({axis});
   if (rows.tasks) grid.push_back({names.rows});
   if (lanes.tasks) grid.push_back({beside});
-  const bool rows_outside = tiling.stage ? tiling.rows_outside || grid.empty() : tiling.in_place;
+  const bool rows_outside = tiling.own_panels || tiling.in_place ||
+                            (tiling.stage && (tiling.rows_outside || grid.empty()));
   if (rows.blocks && lanes.blocks && !rows_outside) out.take(ReorderStep{row_blocks, lane_blocks});
   deal_out(out, grid);
   out.take(UnrollStep{{names.summed.back()}, kUnrolled});
@@ -398,9 +488,11 @@ void take_steps(Scheduled& out, const FactoredSums& sums, const Tiling& tiling,
   const LoopAxis lane = axis_of(out.tree, names.lanes);
   if (!lane.extent.is_multiple_of(tiling.lanes) && lanes.count() > 0 && !names.panels)
     out.take(PartStep{lane_blocks, before_end(lane)});
+  const bool made =
+      tiling.own_panels && !grid.empty() && make_own_panels(out, names, tiling, grid[0], target);
   if (tiling.stage && (rows.blocks || !grid.empty()))
     stage_rows(out, names, tiling, rows.blocks && rows_outside ? row_blocks : grid[0], target);
-  if (tiling.pack)
+  if (tiling.pack && !made)
     pack_lanes(out, names.summed, {names.lanes, names.rows, tiling.lanes, tiling.lanes_across},
                target);
 }

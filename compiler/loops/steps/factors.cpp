@@ -202,6 +202,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const FactorStep& step) {
                    "name a loop around what is summed"};
   auto here = loops_around(tree, *at);
   here.push_back(&outer);
+  if (step.panel > 0 && !step.transposed)
+    return Refusal{&codes::kMarked,
+                   fmt::format("{} would not be the last axis of what is in panels", step.along),
+                   "make the factor transposed"};
   const size_t along = find_axis(tree, step.along).value(),
                without = find_axis(tree, step.without).value();
   for (const LoopBody& body : factors_of(tree, loop_at(tree, place), along, without))
@@ -231,6 +235,7 @@ LoopTree take(const LoopTree& tree, const FactorStep& step) {
         value.axes.push_back(axis);
     if (!step.transposed && !value.axes.empty() && value.axes.back() == along)
       std::rotate(value.axes.begin(), value.axes.end() - 1, value.axes.end());
+    if (!value.axes.empty() && value.axes.back() == along) value.panel = step.panel;
     LoopTask task;
     task.kind = LoopTask::Kind::Compute;
     task.target = out.values.size();

@@ -12,19 +12,22 @@ namespace braze {
 
 /// `factor c n f l`: at the top of loop l, a task makes what a turn of l needs of the factors of
 /// loop c along n and not along f. The tile has n as its first dimension, or, if transposed, as its
-/// last.
+/// last. With `panels 32`, which needs `transposed`, panels of 32 indices of n lie side by side if the
+/// value is kept on chip.
 struct FactorStep {
   static constexpr std::string_view kName = "factor";
   LoopName loop;
   std::string along, without;
   LoopName at;
   bool transposed = false;
+  int64_t panel = 0;
   void fields(auto& visit) {
     visit(loop);
     visit.axis(along);
     visit.axis(without);
     visit(at);
     visit.flag(transposed, "transposed");
+    visit.number_if_any(panel, "panels");
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const FactorStep& step);

@@ -500,7 +500,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const KeepStep& step) {
                                step.value),
                    "keep it on chip"};
   }
-  if (tree.values[*value].panel > 0)
+  if (tree.values[*value].panel > 0 && tree.values[*value].storage == Storage::Workspace)
     return Refusal{&codes::kMarked,
                    fmt::format("%{} is in panels, which all instances share", step.value),
                    "leave it in the workspace"};

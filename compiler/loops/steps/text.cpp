@@ -57,6 +57,9 @@ class StepPrinter {
   void flag(bool is, std::string_view name) {
     if (is) word(name);
   }
+  void number_if_any(int64_t number, std::string_view name) {
+    if (number > 0) word(fmt::format("{} {}", name, number));
+  }
 
  private:
   void word(std::string_view text) { out_ += fmt::format(" {}", text); }
@@ -122,6 +125,9 @@ class StepReader {
   void tensor(std::string& name) { name = scanner_.expect_identifier("the name of a tensor"); }
   void value(std::string& name) { name = scanner_.expect_value(); }
   void flag(bool& is, std::string_view name) { is = scanner_.accept(name); }
+  void number_if_any(int64_t& number, std::string_view name) {
+    if (scanner_.accept(name)) integer(number, 1);
+  }
 
  private:
   void integer(int64_t& number, int64_t least) {
