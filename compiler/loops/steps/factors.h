@@ -12,8 +12,8 @@ namespace braze {
 
 /// `factor c n f l`: at the top of loop l, a task makes what a turn of l needs of the factors of
 /// loop c along n and not along f. The tile has n as its first dimension, or, if transposed, as its
-/// last. With `panels 32`, which needs `transposed`, panels of 32 indices of n lie side by side if the
-/// value is kept on chip.
+/// last. With `panels 32`, which needs `transposed`, panels of 32 indices of n lie side by side if
+/// the value is kept on chip.
 struct FactorStep {
   static constexpr std::string_view kName = "factor";
   LoopName loop;
