@@ -5,25 +5,37 @@
 #include <unordered_map>
 
 #include "compiler/fusion/recompute.h"
+#include "compiler/loops/steps/factors.h"
 #include "compiler/loops/steps/places.h"
 
 namespace braze {
 
 int64_t TreeAccess::stride(const LoopAxis& axis) const {
+  if (loaded_along.contains(axis.name)) return 2;
   const auto coefficient = offset.coefficient_of(axis.name);
   if (!coefficient) return 2;
   const auto constant = coefficient->as_constant();
   return constant && *constant >= 0 ? *constant : 2;
 }
 
+bool TreeAccess::uses(const LoopAxis& axis) const {
+  return offset.uses(axis.name) || loaded_along.contains(axis.name);
+}
+
 std::vector<TreeAccess> accesses(const LoopTree& tree, const LoopTask& task) {
   std::vector<TreeAccess> out;
+  std::vector<std::set<size_t>> axes;  // by step, found if an index is loaded
   const auto add = [&](size_t tensor, const std::vector<Expr>& at, bool store, bool conditional) {
     const TensorType& type = tree.tensors[tensor].type;
     TreeAccess access{tensor, linear_offset(at, type.shape), size_of(type.dtype), store,
                       conditional};
-    for (const std::string& symbol : access.offset.symbols())
-      access.irregular |= loaded_step(symbol).has_value();
+    for (const std::string& symbol : access.offset.symbols()) {
+      const auto index = loaded_step(symbol);
+      if (!index) continue;
+      access.irregular = true;
+      if (axes.empty()) axes = axes_of_steps(tree, task.body);
+      for (const size_t axis : axes[*index]) access.loaded_along.insert(tree.axes[axis].name);
+    }
     out.push_back(std::move(access));
   };
   for (const LoopStep& s : task.body.steps)
@@ -129,6 +141,7 @@ std::optional<std::vector<size_t>> nest_axes(const LoopTree& tree) {
 // elements of memory in any order: they are the same element, pairs, or reversed.
 static bool are_together(const TreeAccess& access, const LoopAxis& axis, int64_t count) {
   if (count <= 1) return true;
+  if (access.loaded_along.contains(axis.name)) return false;
   // Elements in even steps lie within so few only if the step is at most one.
   if (const auto step = access.offset.coefficient_of(axis.name)) {
     const auto elements = step->as_constant();
@@ -215,6 +228,8 @@ int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& ax
   int64_t vector = kAccessBytes / 2;
   size_t least = kAccessBytes;
   for (const TreeAccess& access : accesses) {
+    // A thread that has several places that are found anywhere has more loads under way.
+    if (access.loaded_along.contains(axis.name)) continue;
     if (access.stride(axis) != 1) {
       // Neighbours that are apart in memory are separate accesses, even if one thread has them.
       while (vector > 1 && access.stride(axis) > 1 && !are_together(access, axis, vector))

@@ -16,11 +16,14 @@ struct TreeAccess {
   Expr offset;       ///< in elements, over axes
   size_t bytes = 4;  ///< of one element
   bool store = false;
-  bool irregular = false;  ///< whether it has a condition or a loaded index
+  bool irregular = false;                   ///< whether it has a condition or a loaded index
+  std::set<std::string> loaded_along = {};  ///< names of the axes along which loaded indices vary
 
   /// How many elements neighbours along the axis are apart: 1 if they are contiguous, and 0 if the
   /// access does not depend on the axis. An access that is not linear has 2.
   int64_t stride(const LoopAxis& axis) const;
+  /// Whether it depends on the axis, also through a loaded index.
+  bool uses(const LoopAxis& axis) const;
 };
 
 /// All loads and stores of the tree, of tasks, or of a task. Several at one place count once.

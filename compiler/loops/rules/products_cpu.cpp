@@ -198,13 +198,62 @@ struct Blocks {
   int64_t rows = 1, lanes = 1;
 };
 
-// The tasks with which a product ends soonest if each makes its own panels, of at most so many
-// blocks of lanes.
-Blocks tasks_with_own_panels(const Blocks& all, int64_t batches, int64_t most_lanes,
-                             const Tiling& block, double row_columns, int64_t depth,
-                             const Target& target) {
+// The sizes of a product, and what is known of its factors.
+struct Product {
+  int64_t rows = 1, lanes = 1, depth = 1;  // extents; the depth is that of all summed axes
+  int64_t width = 1;                       // of a sum, in units of 4 bytes
+  Factors of_rows, of_lanes;
+  Blocks blocks;
+  // All batches, and those with lanes' factors of their own.
+  int64_t batches = 1, batches_of_lanes = 1;
+
+  int64_t bytes(const Factors& factors) const {
+    return static_cast<int64_t>(factors.count) * 4 * width;
+  }
+};
+
+Product product_of_sums(const LoopTree& tree, const FactoredSums& sums, const Target& target) {
+  const int64_t lanes = target.vector_lanes(4);
+  Product out;
+  out.rows = planned_extent(tree, sums.rows);
+  out.lanes = planned_extent(tree, sums.lanes);
+  out.depth = product_of(tree, sums.summed, [](size_t) { return true; });
+  out.width = static_cast<int64_t>(
+      std::max<size_t>(size_of(compute_type(body_dtype(*sums.sums.front()))) / 4, 1));
+  out.of_rows = facts_of(tree, sums, sums.rows, sums.lanes, lanes);
+  out.of_lanes = facts_of(tree, sums, sums.lanes, sums.rows, lanes);
+  return out;
+}
+
+// Counts what a block does not hold.
+void count_blocks(const LoopTree& tree, const FactoredSums& sums, const Tiling& block,
+                  Product& out) {
+  const auto parts = [](int64_t count, int64_t of) { return (count + of - 1) / of; };
+  const auto is_batch = [&](size_t axis) {
+    return axis != sums.lanes && axis != sums.rows && axis != block.rows_beside;
+  };
+  const int64_t besides = block.rows_beside ? planned_extent(tree, *block.rows_beside) : 1;
+  out.blocks = {parts(out.rows, block.rows), parts(out.lanes, block.lanes)};
+  out.batches = product_of(tree, sums.nest, is_batch) * parts(besides, block.beside_of_block);
+  out.batches_of_lanes = product_of(tree, sums.nest, [&](size_t axis) {
+    return is_batch(axis) && out.of_lanes.axes.contains(axis);
+  });
+}
+
+// The blocks that are enough work for an instance.
+int64_t blocks_of_instance(const Product& product, const Tiling& block) {
+  const double work = 2.0 * static_cast<double>(block.lanes * block.rows * block.beside_of_block) *
+                      static_cast<double>(product.depth);
+  return std::max<int64_t>(static_cast<int64_t>(kInstanceOperations / work), 1);
+}
+
+// The tasks with which a product of so many blocks ends soonest if each makes its own panels, of at
+// most `most_lanes` blocks of lanes.
+Blocks tasks_with_own_panels(const Blocks& all, const Product& product, int64_t most_lanes,
+                             const Tiling& block, const Target& target) {
   const double laid_out = block.lanes_across ? kTransposedColumnRows : kPanelColumnRows;
-  const double start = kTaskOperations / (2.0 * static_cast<double>(depth));
+  const double read = product.of_rows.computed ? kComputedRowColumns : kReadRowColumns;
+  const double start = kTaskOperations / (2.0 * static_cast<double>(product.depth));
   const auto parts = [](int64_t count, int64_t of) { return (count + of - 1) / of; };
   Blocks best;
   double best_time = 1e300;
@@ -212,10 +261,10 @@ Blocks tasks_with_own_panels(const Blocks& all, int64_t batches, int64_t most_la
     for (int64_t row_parts = 1; row_parts <= std::min(all.rows, kTasksOfCore * target.cores);
          ++row_parts) {
       const int64_t rows = parts(all.rows, row_parts);
-      const int64_t tasks = batches * parts(all.lanes, lanes) * parts(all.rows, rows);
+      const int64_t tasks = product.batches * parts(all.lanes, lanes) * parts(all.rows, rows);
       const auto columns = static_cast<double>(lanes * block.lanes);
-      const double task = static_cast<double>(rows * block.rows) * (columns + row_columns) +
-                          columns * laid_out + start;
+      const double task =
+          static_cast<double>(rows * block.rows) * (columns + read) + columns * laid_out + start;
       const double time = (static_cast<double>(parts(tasks, target.cores)) + kBehind) * task;
       if (time >= best_time) continue;
       best_time = time;
@@ -224,16 +273,15 @@ Blocks tasks_with_own_panels(const Blocks& all, int64_t batches, int64_t most_la
   return best;
 }
 
-Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, bool in_place,
-                     const Target& target) {
-  const int64_t lanes = target.vector_lanes(4);
-  const int64_t n = planned_extent(tree, sums.lanes), m = planned_extent(tree, sums.rows);
-  const int64_t k = product_of(tree, sums.summed, [](size_t) { return true; });
+// The block of sums in registers.
+Tiling choose_block(const LoopTree& tree, const FactoredSums& sums, const Product& product,
+                    bool in_place, const Target& target) {
+  const int64_t lanes = target.vector_lanes(4), n = product.lanes, m = product.rows;
   // The sums, one row of the lanes' factors and one splat must fit in the registers.
-  const auto width = static_cast<int64_t>(
-      std::max<size_t>(size_of(compute_type(body_dtype(*sums.sums.front()))) / 4, 1));
-  const int64_t columns = n <= lanes || width > 1 ? 1 : m < 4 ? 4 : target.panel_columns() / lanes;
-  const int64_t used = columns * width;
+  const int64_t columns = n <= lanes || product.width > 1 ? 1
+                          : m < 4                         ? 4
+                                                          : target.panel_columns() / lanes;
+  const int64_t used = columns * product.width;
   const int64_t most_rows = std::max<int64_t>((target.vector_registers - used - 1) / used, 1);
   Tiling out;
   out.in_place = in_place;
@@ -243,94 +291,108 @@ Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, bool in_pla
     out.lanes =
         std::max(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))), kLeastLanes);
   out.rows = rows_of_block(m, in_place ? std::min(most_rows, kRowsInPlace) : most_rows);
+  take_rows_beside(tree, sums, product.of_lanes, most_rows, out);
+  return out;
+}
 
-  const Factors of_lanes = facts_of(tree, sums, sums.lanes, sums.rows, lanes);
-  const Factors of_rows = facts_of(tree, sums, sums.rows, sums.lanes, lanes);
-  take_rows_beside(tree, sums, of_lanes, most_rows, out);
-  const int64_t block_rows = out.rows * out.beside_of_block;
+// Decides whether the factors of the lanes are laid out in panels. This pays if the inner loop
+// would read them badly or often: across the vectors, with operations on the way, or from an array
+// that exceeds the second-level cache and whose rows are far apart. Rows that follow each other
+// within a few tiles are already what a copy would be.
+bool packs(const LoopTree& tree, const FactoredSums& sums, const Product& product,
+           const Tiling& block, const Target& target) {
+  const Factors& factors = product.of_lanes;
+  const auto is_empty = [&](size_t axis) { return tree.axes[axis].extent.range().max == 0; };
+  const int64_t reused = product.blocks.rows * product.batches / product.batches_of_lanes;
+  if (reused <= 1 || factors.count == 0 || std::ranges::any_of(sums.summed, is_empty)) return false;
+  if (factors.across) return true;
+  const int64_t lanes = target.vector_lanes(4);
+  const int64_t size =
+      (product.lanes + lanes - 1) / lanes * lanes * product.depth * product.bytes(factors);
+  const bool near =
+      factors.step && *factors.step >= block.lanes && *factors.step <= kNearTiles * block.lanes;
+  return (size > target.l2_bytes / 4 || factors.computed) && !near && reused >= 4;
+}
 
-  // Tasks should suffice for all cores, and each should have enough work. A panel serves all rows
-  // of a task, so their copies and the panel should lie in the second-level cache.
-  const auto is_batch = [&](size_t axis) {
-    return axis != sums.lanes && axis != sums.rows && axis != out.rows_beside;
-  };
-  const int64_t besides = out.rows_beside ? planned_extent(tree, *out.rows_beside) : 1;
-  const int64_t batches = product_of(tree, sums.nest, is_batch) *
-                          ((besides + out.beside_of_block - 1) / out.beside_of_block);
-  const int64_t m_blocks = (m + out.rows - 1) / out.rows,
-                n_blocks = (n + out.lanes - 1) / out.lanes;
-  const double work = 2.0 * static_cast<double>(out.lanes * block_rows) * static_cast<double>(k);
-  const int64_t by_work = std::max<int64_t>(static_cast<int64_t>(kInstanceOperations / work), 1);
+// Gives each task its own panels, if no other batch reads them. They stay in its core's cache,
+// where it reads them for all of its rows, which it takes where they are. Returns whether that is
+// possible.
+bool take_own_panels(const LoopTree& tree, const FactoredSums& sums, const Product& product,
+                     const Target& target, Tiling& out) {
+  const int64_t bytes = out.lanes * product.depth * product.bytes(product.of_lanes);
+  const int64_t most = target.l2_bytes / 2 / std::max<int64_t>(bytes, 1);
+  if (!out.pack || product.lanes < out.lanes || product.batches_of_lanes != product.batches ||
+      out.panels || out.rows_beside || out.in_place || most == 0)
+    return false;
+  Blocks all = product.blocks;
+  // Tasks must suffice for fewer rows than there can be, too.
+  if (!tree.axes[sums.rows].extent.as_constant())
+    all.rows = std::min(all.rows, blocks_of_instance(product, out));
+  const Blocks task = tasks_with_own_panels(all, product, most, out, target);
+  out.own_panels = out.rows_outside = true;
+  out.rows_of_task = task.rows * out.rows;
+  out.lanes_of_task = task.lanes * out.lanes;
+  out.stage = out.rows > 1 && product.of_rows.count > 0 &&
+              (product.of_rows.computed || !product.of_rows.across);
+  return true;
+}
+
+// Chooses tasks that read panels which all cores share, or the factors of the lanes as they are.
+// Tasks should suffice for all cores, and each should have enough work. A panel serves all rows of
+// a task, so their copies and the panel should lie in the second-level cache.
+void share_panels(const LoopTree& tree, const Product& product, const Target& target, Tiling& out) {
+  const Blocks& all = product.blocks;
+  const int64_t batches = product.batches,
+                row_bytes = out.rows * out.beside_of_block * product.depth * 4 * product.width;
   const int64_t by_cores =
-      std::max<int64_t>(m_blocks * n_blocks * batches / (16 * target.cores), 1);
-  const int64_t each = std::min(by_work, by_cores);
-  const int64_t block_bytes = std::max<int64_t>(block_rows * k * 4 * width, 1);
-  const int64_t by_cache = target.l2_bytes / 4 / block_bytes;
-  int64_t panels = of_rows.computed ? kLeastPanelsOfComputed : kLeastPanels;
+      std::max<int64_t>(all.rows * all.lanes * batches / (16 * target.cores), 1);
+  const int64_t each = std::min(blocks_of_instance(product, out), by_cores);
+  const int64_t by_cache = target.l2_bytes / 4 / std::max<int64_t>(row_bytes, 1);
+  int64_t panels = product.of_rows.computed ? kLeastPanelsOfComputed : kLeastPanels;
   while (panels > kLeastPanels &&
-         m_blocks * batches * ((n_blocks + panels - 1) / panels) < kTasksOfCore * target.cores)
+         all.rows * batches * ((all.lanes + panels - 1) / panels) < kTasksOfCore * target.cores)
     panels /= 2;
-  if (n_blocks == 1)
-    for (const size_t axis : sums.nest)
-      if (is_batch(axis) && of_lanes.axes.contains(axis) && !of_rows.axes.contains(axis))
-        out.panels = axis;
-  const int64_t beside = out.panels ? planned_extent(tree, *out.panels) : n_blocks;
+  const int64_t beside = out.panels ? planned_extent(tree, *out.panels) : all.lanes;
   const int64_t least = out.rows == 1 ? 1 : std::min(panels, beside);
   // If all panels stay in the cache, a task takes all of them and stores whole rows.
-  const int64_t panel_bytes = out.lanes * k * 4 * width, kept_bytes = target.l2_bytes / 4;
+  const int64_t panel_bytes = out.lanes * product.depth * 4 * product.width;
+  const int64_t kept_bytes = target.l2_bytes / 4;
   const bool takes_all = beside <= each && beside * panel_bytes <= kept_bytes;
   const int64_t rows_in_task = shared(
-      m_blocks, std::max<int64_t>(takes_all ? each / beside : std::min(each / least, by_cache), 1));
+      all.rows, std::max<int64_t>(takes_all ? each / beside : std::min(each / least, by_cache), 1));
   const int64_t lanes_in_task = shared(beside, std::max(each / rows_in_task, least));
-
-  // Copies pay if the inner loop would read factors badly or often: across the vectors, with
-  // operations on the way, or from an array that exceeds the second-level cache and whose rows are
-  // far apart. Rows that follow each other within a few tiles are already what a copy would be.
-  out.lanes_across = of_lanes.across;
-  out.rows_across = of_rows.across;
-  // Panels serve all rows of all batches on which their factor does not depend.
-  const int64_t own = product_of(
-      tree, sums.nest, [&](size_t axis) { return is_batch(axis) && of_lanes.axes.contains(axis); });
-  const int64_t reused = m_blocks * batches / own;
-  const auto bytes = static_cast<int64_t>(of_lanes.count) * 4 * width;
-  const int64_t size = (n + lanes - 1) / lanes * lanes * k * bytes;
-  const bool large = size > target.l2_bytes / 4;
-  const bool near =
-      of_lanes.step && *of_lanes.step >= out.lanes && *of_lanes.step <= kNearTiles * out.lanes;
-  const bool is_empty = std::ranges::any_of(
-      sums.summed, [&](size_t axis) { return tree.axes[axis].extent.range().max == 0; });
-  out.pack = reused > 1 && of_lanes.count > 0 && !is_empty &&
-             (of_lanes.across || ((large || of_lanes.computed) && !near && reused >= 4));
-  out.by_row = out.rows > 1 && !in_place && operations_after(tree) > kMostOperationsUnrolled;
-  // Panels that no other batch reads are made by each task for itself. They stay in its core's
-  // cache, where it reads them for all of its rows, which it takes where they are.
-  const int64_t most_panels = target.l2_bytes / 2 / std::max<int64_t>(out.lanes * k * bytes, 1);
-  if (out.pack && n >= out.lanes && own == batches && !out.panels && !out.rows_beside &&
-      !in_place && most_panels > 0) {
-    out.own_panels = out.rows_outside = true;
-    // Tasks must suffice for fewer rows than there can be, too.
-    const bool is_known = tree.axes[sums.rows].extent.as_constant().has_value();
-    const Blocks all = {is_known ? m_blocks : std::min(m_blocks, by_work), n_blocks};
-    const Blocks task =
-        tasks_with_own_panels(all, batches, most_panels, out,
-                              of_rows.computed ? kComputedRowColumns : kReadRowColumns, k, target);
-    out.rows_of_task = task.rows * out.rows;
-    out.lanes_of_task = task.lanes * out.lanes;
-    out.stage = out.rows > 1 && of_rows.count > 0 && (of_rows.computed || !of_rows.across);
-    return out;
-  }
   (out.panels ? out.panels_of_task : out.lanes_of_task) = lanes_in_task;
   out.lanes_of_task *= out.lanes;
   out.rows_of_task = rows_in_task * out.rows;
-  const int64_t row_bytes = block_rows * k * 4 * width * static_cast<int64_t>(of_rows.count);
-  out.stage = out.rows > 1 && !in_place && (lanes_in_task > 1 || of_rows.computed) &&
-              k >= kLeastStagedDepth && of_rows.count > 0 && row_bytes <= target.l3_bytes / 8;
+  const Factors& rows = product.of_rows;
+  out.stage = out.rows > 1 && !out.in_place && (lanes_in_task > 1 || rows.computed) &&
+              product.depth >= kLeastStagedDepth && rows.count > 0 &&
+              row_bytes * static_cast<int64_t>(rows.count) <= target.l3_bytes / 8;
   // If the panels of a task stay in the cache, all of them take one block of rows after the other,
   // so that results are stored row by row. Copies with the rows side by side are as wide as a
   // block, so that each line of them serves one block, and rows that are read where they are stay
   // in the cache from panel to panel.
   out.rows_outside =
-      lanes_in_task * panel_bytes <= kept_bytes || in_place || (out.stage && !of_rows.across);
+      lanes_in_task * panel_bytes <= kept_bytes || out.in_place || (out.stage && !rows.across);
+}
+
+Tiling choose_tiling(const LoopTree& tree, const FactoredSums& sums, bool in_place,
+                     const Target& target) {
+  Product product = product_of_sums(tree, sums, target);
+  Tiling out = choose_block(tree, sums, product, in_place, target);
+  count_blocks(tree, sums, out, product);
+  const auto is_beside = [&](size_t axis) {
+    return axis != sums.lanes && axis != sums.rows && axis != out.rows_beside &&
+           product.of_lanes.axes.contains(axis) && !product.of_rows.axes.contains(axis);
+  };
+  if (product.blocks.lanes == 1)
+    for (const size_t axis : sums.nest)
+      if (is_beside(axis)) out.panels = axis;
+  out.lanes_across = product.of_lanes.across;
+  out.rows_across = product.of_rows.across;
+  out.by_row = out.rows > 1 && !in_place && operations_after(tree) > kMostOperationsUnrolled;
+  out.pack = packs(tree, sums, product, out, target);
+  if (!take_own_panels(tree, sums, product, target, out)) share_panels(tree, product, target, out);
   return out;
 }
 

@@ -790,9 +790,9 @@ std::optional<size_t> line_of_shared_terms(const LoopTree& tree, const Reduction
   if (planned_extent(tree, line) < kWarpThreads) return std::nullopt;
   bool loads = false;
   for (const TreeAccess& access : facts.touched) {
-    const bool terms = access.offset.uses(tree.axes[facts.along].name);
+    const bool terms = access.uses(tree.axes[facts.along]);
     loads |= terms;
-    if (!access.offset.uses(tree.axes[line].name)) continue;
+    if (!access.uses(tree.axes[line])) continue;
     if (terms || access.stride(tree.axes[line]) != 1) return std::nullopt;
   }
   return loads ? std::optional(line) : std::nullopt;

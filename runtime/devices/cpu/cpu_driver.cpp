@@ -1,6 +1,7 @@
 #include "runtime/devices/cpu/cpu_driver.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "ir/support/config.h"
@@ -17,6 +18,9 @@ constexpr std::string_view kFunction = "function";
 
 // Calls longer than this are worth waking threads that sleep.
 constexpr double kWorthWaking = 20e-6;
+
+// Bytes that take one core about as long as it takes to wake another.
+constexpr size_t kLeastPart = size_t{1} << 18;
 
 /// The size of one thread's part of scratch memory. It is a multiple of a page, so that no two
 /// parts share a cache line, or a page that the hardware prefetches.
@@ -142,6 +146,25 @@ std::shared_ptr<const Scratch> CpuDriver::reserve_scratch(int64_t bytes) {
   const std::lock_guard lock(scratch_mutex_);
   if (!scratch_ || scratch_->size < size) scratch_ = larger;
   return larger;
+}
+
+void CpuDriver::in_parts(size_t size, const std::function<void(size_t, size_t)>& body) {
+  if (size == 0) return;
+  if (size <= kLeastPart) return body(0, size);
+  pool_.set_threads(threads_.load(std::memory_order_relaxed));
+  const size_t count = (size + kLeastPart - 1) / kLeastPart;
+  pool_.run(static_cast<int64_t>(count), /*wake=*/true, [&](int64_t begin, int64_t end, int) {
+    const size_t first = static_cast<size_t>(begin) * kLeastPart;
+    body(first, std::min(static_cast<size_t>(end) * kLeastPart, size) - first);
+  });
+}
+
+void CpuDriver::zero(DeviceStream*, std::byte* data, size_t size) {
+  in_parts(size, [&](size_t begin, size_t bytes) { std::memset(data + begin, 0, bytes); });
+}
+
+void CpuDriver::copy(DeviceStream*, std::byte* to, const std::byte* from, size_t size) {
+  in_parts(size, [&](size_t begin, size_t bytes) { std::memcpy(to + begin, from + begin, bytes); });
 }
 
 void CpuDriver::launch(std::span<const KernelFunction> phases, size_t members,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -41,6 +42,8 @@ class CpuDriver : public DeviceDriver {
   const Target& target() override;
   std::optional<int> suitability(const Target& target, std::string_view format) const override;
   std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) override;
+  void zero(DeviceStream* stream, std::byte* data, size_t size) override;
+  void copy(DeviceStream* stream, std::byte* to, const std::byte* from, size_t size) override;
 
   /// Reserves scratch of `bytes` for each thread. Any thread may call it. Throws ResourceExhausted
   /// if memory is short.
@@ -51,6 +54,9 @@ class CpuDriver : public DeviceDriver {
               const LaunchArguments& arguments);
 
  private:
+  /// Calls `body(begin, size)` for parts of so many bytes, in several threads if there are many.
+  void in_parts(size_t size, const std::function<void(size_t, size_t)>& body);
+
   const std::atomic<int>& threads_;
   std::mutex targets_mutex_;
   std::vector<std::unique_ptr<const Target>> targets_;  // one for each number of threads
@@ -58,7 +64,7 @@ class CpuDriver : public DeviceDriver {
   std::mutex scratch_mutex_;
   std::shared_ptr<const Scratch> scratch_;  // the largest so far, for all calls from now on
 
-  ThreadPool pool_;  // used while a launch is executed
+  ThreadPool pool_;  // used while work of the stream is executed
 };
 
 }  // namespace braze
