@@ -49,6 +49,22 @@ TEST(Executable, TemporariesLiveInTheArena) {
   EXPECT_THAT(run(triple_program().load(), {filled(1000, 2)})[0].to_vector<float>(), Each(6.f));
 }
 
+TEST(Executable, CopiesAllOfEverySize) {
+  Maker m("copied");
+  const Expr n = symbol_n();
+  const uint32_t x = m.input("x", vector_type(n));
+  const uint32_t y = m.output("y", vector_type(n));
+  m.launch("copy", {}, {x, y}, {}, 0).artifact = Launch::kCopy;
+  m.program->artifacts.clear();
+  const Executable copied = m.load();
+  // Around the size of a part, and many parts, the last of which is short.
+  for (const int64_t count : {0, 1, 65'535, 65'536, 65'537, 1'000'003}) {
+    std::vector<float> values(static_cast<size_t>(count));
+    std::iota(values.begin(), values.end(), 1.f);
+    EXPECT_EQ(run(copied, {Array::from(values, {count})})[0].to_vector<float>(), values);
+  }
+}
+
 TEST(Executable, EmptyTensorsLaunchNothing) {
   Maker m("empty");
   const Expr n = symbol_n();

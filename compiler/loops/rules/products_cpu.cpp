@@ -261,11 +261,13 @@ Blocks tasks_with_own_panels(const Blocks& all, const Product& product, int64_t 
     for (int64_t row_parts = 1; row_parts <= std::min(all.rows, kTasksOfCore * target.cores);
          ++row_parts) {
       const int64_t rows = parts(all.rows, row_parts);
-      const int64_t tasks = product.batches * parts(all.lanes, lanes) * parts(all.rows, rows);
+      const double tasks = static_cast<double>(product.batches) *
+                           static_cast<double>(parts(all.lanes, lanes)) *
+                           static_cast<double>(parts(all.rows, rows));
       const auto columns = static_cast<double>(lanes * block.lanes);
       const double task =
           static_cast<double>(rows * block.rows) * (columns + read) + columns * laid_out + start;
-      const double time = (static_cast<double>(parts(tasks, target.cores)) + kBehind) * task;
+      const double time = (std::ceil(tasks / target.cores) + kBehind) * task;
       if (time >= best_time) continue;
       best_time = time;
       best = {rows, lanes};
@@ -307,11 +309,12 @@ bool packs(const LoopTree& tree, const FactoredSums& sums, const Product& produc
   if (reused <= 1 || factors.count == 0 || std::ranges::any_of(sums.summed, is_empty)) return false;
   if (factors.across) return true;
   const int64_t lanes = target.vector_lanes(4);
-  const int64_t size =
-      (product.lanes + lanes - 1) / lanes * lanes * product.depth * product.bytes(factors);
+  const double size = static_cast<double>((product.lanes + lanes - 1) / lanes * lanes) *
+                      static_cast<double>(product.depth * product.bytes(factors));
   const bool near =
       factors.step && *factors.step >= block.lanes && *factors.step <= kNearTiles * block.lanes;
-  return (size > target.l2_bytes / 4 || factors.computed) && !near && reused >= 4;
+  return (size > static_cast<double>(target.l2_bytes) / 4 || factors.computed) && !near &&
+         reused >= 4;
 }
 
 // Gives each task its own panels, if no other batch reads them. They stay in its core's cache,
