@@ -921,16 +921,17 @@ TEST(Contractions, LargeOnesReadCopies) {
                                         x, w, axes)),
                       Device("cpu").target(), "tile");
   };
-  for (const std::string& tile :
-       {text("512, 512", "512, 512", "[1] x [0]"), text("512, 512", "512, 512", "[1] x [1]"),
-        text("512, 512", "512, 512", "[0] x [0]")}) {
-    EXPECT_NE(tile.find("factor r i j"), std::string::npos) << tile;
-    EXPECT_NE(tile.find("pack r"), std::string::npos) << tile;
-    // The inner loop reads neither argument.
+  const auto expect_copies = [](const std::string& tile, bool of_rows) {
+    EXPECT_NE(tile.find("transposed panels"), std::string::npos) << tile;
+    // The inner loop reads panels, and rows where they lie along what is summed.
     const size_t loop = tile.rfind("unroll"), end = tile.find("yield", loop);
-    EXPECT_EQ(tile.substr(loop, end - loop).find("load %x["), std::string::npos) << tile;
-    EXPECT_EQ(tile.substr(loop, end - loop).find("load %w["), std::string::npos) << tile;
-  }
+    const std::string turn = tile.substr(loop, end - loop);
+    EXPECT_EQ(turn.find("load %w["), std::string::npos) << tile;
+    EXPECT_EQ(turn.find("load %x[") == std::string::npos, of_rows) << tile;
+  };
+  expect_copies(text("512, 512", "512, 512", "[1] x [0]"), false);
+  expect_copies(text("512, 512", "512, 512", "[1] x [1]"), false);
+  expect_copies(text("512, 512", "512, 512", "[0] x [0]"), true);
 }
 
 // Products on matrix units: tiles of so many columns, what `grid` and `groups` are, and the loops
