@@ -65,6 +65,17 @@ TEST(Executable, CopiesAllOfEverySize) {
   }
 }
 
+TEST(Executable, ZeroesAllOfEverySize) {
+  Maker m("zeroed");
+  const Expr n = symbol_n();
+  const uint32_t x = m.input("x", vector_type(n));
+  const uint32_t y = m.output("y", vector_type(n), 0u);
+  m.launch("nothing", {[](auto...) {}}, {x, y}, {}, 1).zeroed = {y};
+  const Executable zeroed = m.load();
+  for (const int64_t count : {1, 65'537, 1'000'003})
+    EXPECT_THAT(run(zeroed, {filled(count, 7)})[0].to_vector<float>(), Each(0.f));
+}
+
 TEST(Executable, EmptyTensorsLaunchNothing) {
   Maker m("empty");
   const Expr n = symbol_n();

@@ -228,13 +228,12 @@ Product product_of_sums(const LoopTree& tree, const FactoredSums& sums, const Ta
 // Counts what a block does not hold.
 void count_blocks(const LoopTree& tree, const FactoredSums& sums, const Tiling& block,
                   Product& out) {
-  const auto parts = [](int64_t count, int64_t of) { return (count + of - 1) / of; };
   const auto is_batch = [&](size_t axis) {
     return axis != sums.lanes && axis != sums.rows && axis != block.rows_beside;
   };
   const int64_t besides = block.rows_beside ? planned_extent(tree, *block.rows_beside) : 1;
-  out.blocks = {parts(out.rows, block.rows), parts(out.lanes, block.lanes)};
-  out.batches = product_of(tree, sums.nest, is_batch) * parts(besides, block.beside_of_block);
+  out.blocks = {ceil_divide(out.rows, block.rows), ceil_divide(out.lanes, block.lanes)};
+  out.batches = product_of(tree, sums.nest, is_batch) * ceil_divide(besides, block.beside_of_block);
   out.batches_of_lanes = product_of(tree, sums.nest, [&](size_t axis) {
     return is_batch(axis) && out.of_lanes.axes.contains(axis);
   });
@@ -254,16 +253,15 @@ Blocks tasks_with_own_panels(const Blocks& all, const Product& product, int64_t 
   const double laid_out = block.lanes_across ? kTransposedColumnRows : kPanelColumnRows;
   const double read = product.of_rows.computed ? kComputedRowColumns : kReadRowColumns;
   const double start = kTaskOperations / (2.0 * static_cast<double>(product.depth));
-  const auto parts = [](int64_t count, int64_t of) { return (count + of - 1) / of; };
   Blocks best;
   double best_time = 1e300;
   for (int64_t lanes = 1; lanes <= std::min(most_lanes, all.lanes); ++lanes)
     for (int64_t row_parts = 1; row_parts <= std::min(all.rows, kTasksOfCore * target.cores);
          ++row_parts) {
-      const int64_t rows = parts(all.rows, row_parts);
+      const int64_t rows = ceil_divide(all.rows, row_parts);
       const double tasks = static_cast<double>(product.batches) *
-                           static_cast<double>(parts(all.lanes, lanes)) *
-                           static_cast<double>(parts(all.rows, rows));
+                           static_cast<double>(ceil_divide(all.lanes, lanes)) *
+                           static_cast<double>(ceil_divide(all.rows, rows));
       const auto columns = static_cast<double>(lanes * block.lanes);
       const double task =
           static_cast<double>(rows * block.rows) * (columns + read) + columns * laid_out + start;
@@ -438,31 +436,34 @@ Levels cut_panels(Scheduled& out, const std::string& axis, int64_t of_task) {
   return {.tasks = tasks, .blocks = !tasks || of_task > 1};
 }
 
+// Cuts the copy of a value into steps along an axis. Whole steps need no masks.
+void cut_copy(Scheduled& out, const std::string& value, const std::string& axis, int64_t step) {
+  const LoopAxis along = axis_of(out.tree, axis);
+  if (along.extent.range().max <= step) return;
+  out.take(SlabsStep{{true, value}, axis, step});
+  if (step == 1 || along.extent.is_multiple_of(step)) return;
+  const auto copy = loop_over(out.tree, axis, [&](const Loop& loop) {
+    return loop.levels[0].turn == step && loop.parts.empty();
+  });
+  out.take(PartStep{*copy, before_end(along)});
+}
+
 // Copies the factors of a tile of rows into the cache of a core: with the rows side by side if they
 // are contiguous along the summed axis, and unchanged otherwise.
 void stage_rows(Scheduled& out, const Names& names, const Tiling& tiling, const LoopName& at,
                 const Target& target) {
   const size_t before = out.tree.values.size();
-  const std::string& inner = names.summed.back();
-  const FactorStep factor{sum_loop(out, names.summed[0]).value(), names.rows, names.lanes, at,
-                          /*transposed=*/!tiling.rows_across};
-  if (!out.try_take(factor)) return;
+  if (!out.try_take(FactorStep{sum_loop(out, names.summed[0]).value(), names.rows, names.lanes, at,
+                               /*transposed=*/!tiling.rows_across}))
+    return;
   for (size_t v = before; v < out.tree.values.size(); ++v) {
     const std::string value = out.tree.values[v].name;
-    const std::vector<std::string> axes = names_of(out.tree, out.tree.values[v].axes);
     out.take(KeepStep{value, Storage::Chip});
     const int64_t most = kCopyVectors * target.vector_lanes(4);
-    for (const std::string& axis : axes) {
-      const bool vectors = axis == (tiling.rows_across ? inner : names.rows);
-      if (!vectors) out.take(SlabsStep{{true, value}, axis, 1});
+    for (const std::string& axis : names_of(out.tree, out.tree.values[v].axes)) {
+      const bool vectors = tiling.rows_across && axis == names.summed.back();
+      if (tiling.rows_across || axis != names.rows) cut_copy(out, value, axis, vectors ? most : 1);
     }
-    if (!tiling.rows_across || axis_of(out.tree, inner).extent.range().max <= most) continue;
-    out.take(SlabsStep{{true, value}, inner, most});
-    if (axis_of(out.tree, inner).extent.is_multiple_of(most)) continue;
-    const auto copy = loop_over(out.tree, inner, [&](const Loop& loop) {
-      return loop.levels[0].turn == most && loop.parts.empty();
-    });
-    out.take(PartStep{*copy, before_end(axis_of(out.tree, inner))});
   }
 }
 
@@ -473,24 +474,13 @@ bool make_own_panels(Scheduled& out, const Names& names, const Tiling& tiling, c
   if (!out.try_take(FactorStep{sum_loop(out, names.summed[0]).value(), names.lanes, names.rows, at,
                                /*transposed=*/true, tiling.lanes}))
     return false;
-  // Copies of whole vectors need no masks.
-  const auto cut = [&](const std::string& value, const std::string& axis, int64_t each) {
-    const Expr extent = axis_of(out.tree, axis).extent;
-    if (extent.range().max <= each) return;
-    out.take(SlabsStep{{true, value}, axis, each});
-    if (each == 1 || extent.is_multiple_of(each)) return;
-    const auto copy = loop_over(out.tree, axis, [&](const Loop& loop) {
-      return loop.levels[0].turn == each && loop.parts.empty();
-    });
-    out.take(PartStep{*copy, before_end(axis_of(out.tree, axis))});
-  };
   const int64_t turn = tiling.lanes_across ? target.vector_lanes(4) : 1;
   for (size_t v = before; v < out.tree.values.size(); ++v) {
     const std::string value = out.tree.values[v].name;
     out.take(KeepStep{value, Storage::Chip});
-    if (tiling.lanes_of_task > tiling.lanes) cut(value, names.lanes, tiling.lanes);
+    if (tiling.lanes_of_task > tiling.lanes) cut_copy(out, value, names.lanes, tiling.lanes);
     for (const std::string& axis : names_of(out.tree, out.tree.values[v].axes))
-      if (axis != names.lanes) cut(value, axis, axis == names.summed.back() ? turn : 1);
+      if (axis != names.lanes) cut_copy(out, value, axis, axis == names.summed.back() ? turn : 1);
   }
   return true;
 }
